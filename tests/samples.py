@@ -1,11 +1,12 @@
 """Random tensors, atoms and decompositions to test on, and the comparison of two fits bit by bit."""
 
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import numpy as np
 
 from boolcp.datasets import make_boolean_cp
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.trust import Trust
 
 KINDS = ("rank one", "rank two", "block", "mixed")
 
@@ -31,9 +32,18 @@ def random_decomposition(shape, kind, rng, n_atoms=None):
     return BooleanCP(shape, tuple(atoms), rng.standard_normal(n_atoms))
 
 
-def tensor(shape=(12, 14, 16), n_atoms=3, noise=0.3, seed=0):
+def as_tested(W, replication=None, p=None):
+    """Return W as if all tests had been made: atoms come back in a share of the fits, and are on/off."""
+    K = W.n_atoms
+    known = {"on_off": np.full(K, 50.0), "groups": np.tile([0.0, 1.0, 0.2, 0.5], (K, 1)), "has_runs": np.zeros(K, bool)}
+    known |= {"replication": np.ones(K) if replication is None else np.array(replication), "parts": "6 fits"}
+    known |= {} if p is None else {"p_value": np.array(p), "p_adjusted": np.array(p)}
+    return replace(W, trust=replace(W.trust or Trust(), **known))
+
+
+def tensor(shape=(12, 14, 16), n_atoms=3, noise=0.3, seed=0, **how):
     """Return a noisy Boolean CP tensor."""
-    return make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed).X
+    return make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed, **how).X
 
 
 def with_gaps(X, share, seed=1):

@@ -20,13 +20,13 @@ _NAMES = {
     "io": ("load", "open_tensor", "save"),
     "program.maxcut": ("BooleanQuadratic", "maximize_boolean_quadratic", "maximize_boolean_rayleigh"),
     "result.atoms": ("Atom", "BooleanCP"),
+    "result.noise": ("Noise",),
     "result.trust": ("Trust", "UncertainBit"),
-    "trust.assess": ("assess",),
+    "trust.assess": ("assess", "consensus"),
     "trust.conditions": ("ConditionTest", "compare_conditions"),
     "trust.degeneracy": ("Degeneracy", "degeneracy"),
+    "trust.replication": ("Replication", "replication"),
     "trust.selection": ("Selection", "select_n_atoms"),
-    "trust.significance": ("Significance", "significance"),
-    "trust.stability": ("Stability", "stability"),
     "trust.verdict": ("Verdict", "verdicts"),
 }
 _HOMES = {name: home for home, names in _NAMES.items() for name in names}

@@ -15,6 +15,7 @@ from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from boolcp import checks
+from boolcp.fit.certify import left_correlation, with_system
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
@@ -23,8 +24,10 @@ from boolcp.fit.transform import design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
+from boolcp.prepare.whiten import read_noise
 from boolcp.result.atoms import BooleanCP, with_mean
 from boolcp.result.labels import Labels, read_labels
+from boolcp.result.noise import Noise
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import n_observed
 from boolcp.storage.filling import filled
@@ -44,7 +47,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     Parameters
     ----------
     n_atoms : int or "auto"
-        Number of atoms K. "auto": chosen by `select_n_atoms` from 1 to 10, by the error on held-out entries.
+        Number of atoms K. "auto": the largest, up to 10, whose atoms all replicate (`select_n_atoms`).
     boolean_modes : list of int or str, optional
         The modes allowed to be Boolean: indices, or names of dimensions. None: all that have more than one entry.
     atom_rank : int or "block"
@@ -59,6 +62,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     mean : bool
         Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
         Bits and their complement say the same then: those with fewer ones are returned.
+    noise : {"white", "separable"}, mapping or mne.Covariance
+        The noise of the entries. "separable": a covariance along each mode that is real in all atoms, estimated from
+        what varies over the Boolean mode, for recordings whose noise is smooth in space and time; a mapping such as
+        ``{"channel": S}`` gives them. The fit runs on the whitened tensor, which must be complete; patterns and weights
+        come back in the units of X.
     refine : bool
         Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
@@ -111,6 +119,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         loss: str = "squared",
         nonnegative: bool | Sequence[int | str] = False,
         mean: bool = False,
+        noise: Any = "white",
         refine: bool = True,
         n_init: int | None = None,
         max_iter: int = 50,
@@ -122,7 +131,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     ) -> None:
         self.n_atoms: Any = n_atoms
         self.boolean_modes, self.atom_rank, self.loss, self.nonnegative = boolean_modes, atom_rank, loss, nonnegative
-        self.mean, self.refine, self.n_init, self.max_iter = mean, refine, n_init, max_iter
+        self.mean, self.noise, self.refine, self.n_init, self.max_iter = mean, noise, refine, n_init, max_iter
         self.sigma, self.certify, self.random_state = sigma, certify, random_state
         self.verbose, self.max_memory = verbose, max_memory
 
@@ -189,7 +198,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self._check_parameters()
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
-        data, labels, modes = self._read(X, mask, weights, is_fitted=False)
+        data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
         callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
@@ -203,13 +212,21 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             W, path = state.result, path_of(fit, state)
         assert W is not None and W.trust is not None
         n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
-        trust = replace(W.trust, n_asked=int(n_asked), is_limited=self.boolean_modes is not None)
-        if data.center is not None:
-            values = X if labels is None else X.data
-            path, W = tuple(with_mean(V, values, data) for V in path), with_mean(W, values, data)
-        self.path_ = tuple(replace(V, labels=labels) for V in path)
+        trust = replace(W.trust, n_asked=int(n_asked), correlation=left_correlation(data, W) if noise is None else ())
+        values = X if labels is None else X.data
+
+        def finished(V: BooleanCP) -> BooleanCP:
+            """Return an estimate in the units of the data, with labels, mean and noise."""
+            if noise is not None:
+                units = make_storage(np.asarray(values, dtype=float), center=data.center)
+                V = with_system(noise.restore_atoms(V), units)
+            V = V if data.center is None else with_mean(V, values, data)
+            return replace(V, labels=labels, noise=noise)
+
+        self.path_ = tuple(map(finished, path))
         self.history_, self.n_iter_ = state.history, len(state.history)
-        self.decomposition_ = W = replace(W, labels=labels, undetermined=checks.find_empty(data), trust=trust)
+        empty, shared = checks.find_empty(data), self._shared(modes)
+        self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
@@ -343,6 +360,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         check_is_fitted(self)
         W = self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
+        if W.noise is not None and mode in W.noise.covariances:
+            raise ValueError(f"The noise model has a covariance along mode {mode}: there cannot be new data along it.")
         data, *_ = self._read(X, mask, weights, is_fitted=True, mode=mode)
         with one_thread():
             return solve_factor(data, W, mode)[0].astype(data.dtype)
@@ -396,12 +415,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        data, *_ = self._read(X, None, weights, is_fitted=True, mode=0)
+        mode = 0 if W.noise is None else min(set(range(W.ndim)) - set(W.noise.covariances))
+        data, *_ = self._read(X, None, weights, is_fitted=True, mode=mode)
         with one_thread():
-            if data.shape == W.shape and any(atom.rank is None and atom.mode != 0 for atom in W.atoms):
+            if (
+                W.noise is None
+                and data.shape == W.shape
+                and any(atom.rank is None and atom.mode != 0 for atom in W.atoms)
+            ):
                 total = data.residual(replace(W, mean=None)).squared_norm
                 return 1 - total / data.squared_norm if data.squared_norm else 1.0
-            total, null = solve_factor(data, W, 0)[1], data.squared_norm
+            total, null = solve_factor(data, W, mode)[1], data.squared_norm
         if isinstance(data, Weighted) and data.loss.is_rate:
             null = data.total(np.full(data.shape, data.loss.null(data.x, data.w)))
         return 1 - total / null if null > 0 else 1.0
@@ -415,14 +439,16 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
         is_other = self.loss != "squared" or not self._is_signed
-        if not self.refine and (is_other or self.mean):
-            raise ValueError("Losses, nonnegative parts and a mean need refine=True.")
+        if not self.refine and (is_other or self.mean or not self._is_white):
+            raise ValueError("Losses, nonnegative parts, a mean and a noise model need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
         if self.loss != "squared" and self.atom_rank != 1:
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
         if self.mean and is_other:
             raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
+        if not self._is_white and is_other:
+            raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
@@ -445,10 +471,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
         )
 
+    def _shared(self, modes: tuple[int, ...]) -> dict[str, Any]:
+        """Return the parameters that a fit to a part of the data has as well, modes by their numbers."""
+        own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
+        kept = {name: value for name, value in self.get_params().items() if name not in own}
+        return kept | {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
+
     def _identity(self, seed: int, data: Storage, modes: tuple[int, ...]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""
         kept = {name: value for name, value in self.get_params().items() if name != "verbose"}
         kept["random_state"] = None if self.random_state is None else seed
+        if not isinstance(self.noise, str):
+            raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
         return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
     @property
@@ -456,12 +490,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return True if real parts may be negative along all modes."""
         return isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
 
+    @property
+    def _is_white(self) -> bool:
+        """Return True if there is no noise model."""
+        return isinstance(self.noise, str) and self.noise == "white"
+
     def _why_in_memory(self) -> str:
         """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
         reasons = {
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
+            "a noise model": not self._is_white,
             "nonnegative parts": not self._is_signed,
             "refine=False": not self.refine,
         }
@@ -469,8 +509,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Any = None, *, is_fitted: bool, mode: int | None = None
-    ) -> tuple[Storage, Labels | None, tuple[int, ...]]:
-        """Return the storage of X, its labels and the Boolean modes; `is_fitted` says that X is new along a mode."""
+    ) -> tuple[Storage, Labels | None, tuple[int, ...], Noise | None]:
+        """Return the storage of X, its labels, Boolean modes and noise; `is_fitted` says that X is new along a mode."""
         if checks.is_listed(X):
             X = checks.array_of_listed(X)
         given = X
@@ -488,7 +528,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             found = open_or_load(X, mask, weights, loss=make_loss(self.loss, np.zeros(1)), **how)
             if isinstance(found, Lazy):
                 validate_data(self, given if labels is None else X, reset=not is_fitted, skip_check_array=True)
-                return found, labels, modes
+                return found, labels, modes, None
             X, mask, weights = found
         X, observed = checks.check_tensor(X, mask)
         if mode != 1:  # scikit-learn calls mode 1 features, which may be new as well
@@ -515,7 +555,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if len(modes) != 1:
                 raise ValueError("mean=True needs one Boolean mode: name it, as in boolean_modes=[2].")
             options["center"] = modes[0]
-        return make_storage(X, observed, weights, loss, **options), labels, modes
+        noise = known.noise if known is not None else None
+        if known is None and not self._is_white:
+            if observed is not None or weights is not None:
+                raise ValueError("A noise model needs complete data and no weights: fill or reject what is missing.")
+            noise = read_noise(self.noise, X, modes, labels)
+        X = X if noise is None else noise.whiten(X)
+        return make_storage(X, observed, weights, loss, **options), labels, modes, noise
 
 
 def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:

@@ -137,3 +137,8 @@ def gram_product(
         if m != mode:
             H *= A.T @ B
     return H
+
+
+def along(X: np.ndarray, A: np.ndarray, mode: int) -> np.ndarray:
+    """Return X multiplied by the matrix A along one mode."""
+    return np.moveaxis(np.tensordot(A, X, axes=([1], [mode])), 0, mode)

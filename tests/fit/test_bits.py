@@ -11,14 +11,20 @@ from boolcp.bmp import BMP
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import judge_bits, noise_left
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.trust import bit_log_odds, noise_floor, stands_out
+from boolcp.result.trust import Trust, bit_log_odds, log_odds, noise_floor, stands_out
 from boolcp.storage import make_storage
 
 
-def judged(X, W):
-    """Return W with what its bits rest on in an array, NaN where missing."""
+def evidence_of(X, W):
+    """Return what the bits of W rest on in an array, NaN where missing."""
     observed = ~np.isnan(X)
-    return replace(W, trust=judge_bits(make_storage(X, None if observed.all() else observed), W))
+    return judge_bits(make_storage(X, None if observed.all() else observed), W)
+
+
+def judged(X, W, sigma=None):
+    """Return W with the log odds of its bits; sigma is the noise, or estimated."""
+    evidence = evidence_of(X, W)
+    return replace(W, trust=Trust(log_odds(W, evidence if sigma is None else evidence._replace(sigma=sigma))))
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -26,7 +32,7 @@ def judged(X, W):
 def test_the_rise_is_that_of_the_loss(kind, missing, rng):
     W = random_decomposition((5, 6, 7), kind, rng)
     X = with_gaps(W.to_tensor() + rng.standard_normal(W.shape), missing)
-    rise = judged(X, W).trust.rise
+    rise = evidence_of(X, W).rise
     for k, atom in enumerate(W.atoms):
         slow = [naive.rise(X, W, k, entry) for entry in range(len(atom.z))]
         np.testing.assert_allclose(rise[k], slow, atol=1e-9)
@@ -43,10 +49,10 @@ def test_the_log_odds_are_those_of_bayes_rule(noise2, rng):
     x[z] = np.sqrt((p - 1) * noise2 * (1 - 1 / 3)) * np.array(triangle) + np.outer([6.0, 7.5, 7.0], V)
     x[~z] = np.sqrt((p - 1) * noise2) * np.array(rest) + np.outer([0.5, 3.0, -1.0], V)
     size = 20.5 / 3
-    W = judged(x, BooleanCP((6, p), (Atom(0, z, block=V),), [size]))
+    W = BooleanCP((6, p), (Atom(0, z, block=V),), [size])
     signal2 = size**2 - p * noise2 / 3
     slow = np.array([naive.log_odds_on(x, z, i, noise2, signal2) for i in range(6)]) * np.sqrt(signal2) / size
-    found = bit_log_odds(W.atoms[0], size, W.trust.rise[0], np.ones(6), np.sqrt(noise2))
+    found = bit_log_odds(W.atoms[0], size, evidence_of(x, W).rise[0], np.ones(6), np.sqrt(noise2))
     np.testing.assert_allclose(found, np.where(z, slow, -slow), rtol=1e-9)
 
 
@@ -67,7 +73,7 @@ def test_probabilities_are_calibrated(rng):
         X = np.outer(z, 4.3 * w / np.linalg.norm(w)) + rng.standard_normal((9, 25))
         W = judged(X, best_atom_of(X))
         fitted.append(W.bit_confidence()[0])
-        fixed.append(W.bit_confidence(refit=False, sigma=1.0)[0])
+        fixed.append(1 / (1 + np.exp(-evidence_of(X, W).rise[0] / 2)))
         right.append(W.atoms[0].z == z)
     fitted, fixed, right = map(np.concatenate, (fitted, fixed, right))
     band = (fitted > 0.8) & (fitted < 0.98)
@@ -101,10 +107,9 @@ def test_an_atom_that_is_on_once_is_judged_by_its_size():
 
 
 def test_bits_of_an_atom_without_weight_are_undecided():
-    """Such as a file may claim, with the rises of other weights."""
     X, _, truth = make_boolean_cp((8, 9, 10), 2, noise=1.0, random_state=0)
-    W = judged(X, truth)
-    assert all((p == 0.5).all() for p in replace(W, weights=np.zeros(2)).bit_confidence())
+    W = judged(X, replace(truth, weights=np.zeros(2)))
+    assert all((p == 0.5).all() for p in W.bit_confidence())
 
 
 def test_doubtful_bits_are_listed_by_name():
@@ -171,6 +176,6 @@ def test_slices_that_spread_along_an_atom_are_less_sure(rng):
 def test_an_atom_that_the_fit_has_shrunk_is_judged_as_its_least_squares_size(rng):
     X, _, _ = make_boolean_cp((12, 15, 16), 1, noise=3.0, random_state=5)
     W = BMP(1, boolean_modes=[0], random_state=0).fit(X).decomposition_
-    full, shrunk = (judged(X, replace(W, weights=c * W.weights)).bit_confidence(sigma=3.0)[0] for c in (1.0, 0.7))
+    full, shrunk = (judged(X, replace(W, weights=c * W.weights), 3.0).bit_confidence()[0] for c in (1.0, 0.7))
     assert full.min() < 0.99, "some bits are in doubt"
     np.testing.assert_allclose(shrunk, full, rtol=1e-6)

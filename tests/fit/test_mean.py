@@ -150,7 +150,7 @@ def test_a_mean_is_saved_loaded_and_told(tmp_path):
         ({"boolean_modes": None}, "mean=True needs one Boolean mode"),
         ({"loss": "huber"}, 'mean=True needs loss="squared"'),
         ({"nonnegative": True}, "mean=True needs .* nonnegative=False"),
-        ({"refine": False}, "a mean need refine=True"),
+        ({"refine": False}, "a mean and a noise model need refine=True"),
     ],
 )
 def test_what_a_mean_cannot_be_combined_with_is_named(options, words):

@@ -117,7 +117,7 @@ def test_a_truncated_or_damaged_file_is_refused(tmp_path, fitted, rng):
 
 
 TAKEN = ["atom", "term", "other_atom", "weight", "rank", "boolean_mode", "n_ones", "data_gram", "alone", "verdict"]
-TAKEN += ["factor_a", "undetermined_b", "block_0", "term_atom", "stability"]
+TAKEN += ["factor_a", "undetermined_b", "block_0", "term_atom", "replication"]
 ODD = ["a/b", "/", ".", "..", "", "two words", " lead", "line\nbreak", "50 %", "é", "_nc4_non_coord_x", "_", "a_b_0"]
 
 
@@ -227,14 +227,14 @@ def test_what_could_not_be_loaded_is_not_saved(tmp_path, rng):
 @pytest.mark.parametrize("missing", [0.0, 0.3])
 def test_what_is_known_about_trust_comes_back(missing, tmp_path):
     X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1.0, missing=missing, random_state=0).X
-    W = boolcp.assess(X, boolcp.decompose(X, 2, random_state=0), n_runs=1, n_init=2, random_state=0)
+    W = boolcp.assess(X, boolcp.decompose(X, 2, n_init=2, random_state=0), n_parts=2, random_state=0)
     W.save(tmp_path / "w.nc")
     V = boolcp.load(tmp_path / "w.nc")
     for p, q in zip(V.bit_confidence(), W.bit_confidence(), strict=True):
         np.testing.assert_array_equal(p, q)
-    for name in ("rise", "sigma", "p_value", "p_adjusted", "tested_by", "stability", "stable_over"):
+    for name in ("sigma", "p_value", "replication", "on_off", "groups", "has_runs", "parts", "stands_out"):
         np.testing.assert_equal(getattr(V.trust, name), getattr(W.trust, name))
-    assert (V.trust.share is None) == (missing == 0) and V.summary() == W.summary()
+    assert V.summary() == W.summary()
     dataset = xr.load_dataset(tmp_path / "w.nc")
     mode = f"mode{W.atoms[0].mode}"
     np.testing.assert_array_equal(dataset[f"bit_confidence_{mode}"].values[:, 0], W.bit_confidence()[0])

@@ -252,7 +252,7 @@ def test_given_axes_are_drawn_on_and_wrong_modes_refused(rng):
 
 def test_pictures_say_what_they_are_drawn_from(rng):
     W = rank_one((4, 5, 6), 3, rng)
-    wants = {"plot_stability": "a Stability, boolcp.stability", "plot_bit_probability": "a Stability, boolcp.stability"}
+    wants = {"plot_replication": "a Replication, boolcp.replication"}
     wants |= {"plot_selection": "a Selection, boolcp.select_n_atoms", "plot_residual": "a ResidualCheck, boolcp.resid"}
     for name, words in wants.items():
         with pytest.raises(TypeError, match=f"plot needs .*{words}.*, got"):
@@ -287,8 +287,8 @@ def test_notebooks_show_tables_with_a_small_picture():
     W = boolcp.decompose(X, 2, random_state=0)
     shown = [
         W,
-        boolcp.select_n_atoms(X, 2, splits=2, n_init=1, random_state=0),
-        boolcp.stability(X, reference=W, n_runs=1, n_init=1, random_state=0),
+        boolcp.select_n_atoms(X, 2, n_parts=2, n_init=1, random_state=0),
+        boolcp.replication(X, W, n_parts=1, random_state=0),
     ]
     before = pyplot.get_fignums()
     for result in shown:

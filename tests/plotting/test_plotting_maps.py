@@ -1,18 +1,19 @@
-"""Pictures of electrodes, conditions, stability and residuals: the numbers are those given, whatever the labels."""
+"""Pictures of electrodes, conditions, replication and residuals: the numbers are those given, whatever the labels."""
 
 from dataclasses import replace
 
 import numpy as np
 import pytest
-from samples import random_decomposition
+from samples import as_tested, random_decomposition
 
+import boolcp
 from boolcp import plotting
 from boolcp.datasets import make_boolean_cp
 from boolcp.datasets.ecog import cortex
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.trust.replication import Replication
 from boolcp.trust.residuals import residual_check
-from boolcp.trust.stability import Stability
 
 pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
 pyplot.switch_backend("Agg")
@@ -128,7 +129,7 @@ def test_unknown_conditions_are_refused(rng):
 def test_any_number_of_atoms(n_atoms, rng):
     shape = (40, 6, 6)
     W = labelled(shape, rng, condition=list("aabbcc"), n_atoms=n_atoms)
-    plotting.plot_stability(perfect(W)).figure.canvas.draw()
+    plotting.plot_replication(perfect(W)).figure.canvas.draw()
     figure = plotting.plot_atoms(W)
     assert len([ax for ax in figure.axes if ax.get_label() != "<colorbar>"]) == 3 * n_atoms
 
@@ -199,28 +200,45 @@ def test_figures_of_any_order_and_kind(shape, kind, rng):
     figure.canvas.draw()
 
 
-# stability, residual
+# replication, on/off, residual
 
 
 def perfect(W):
-    """Return a Stability in which all atoms always come back."""
-    bits = tuple(atom.z.astype(float) for atom in W.atoms)
-    return Stability(W, np.ones((4, W.n_atoms)), np.ones(W.n_atoms), bits, "seeds", "", 0.8)
+    """Return a Replication in which all atoms always come back."""
+    W = as_tested(W)
+    return Replication(W, np.ones((4, W.n_atoms)), np.ones(W.n_atoms), (), 0)
 
 
-def test_stability_is_bars_bits_and_similarities(rng):
-    W = random_decomposition((6, 7, 8), "rank one", rng, n_atoms=3)
-    bits = (*(rng.random(len(atom.z)) for atom in W.atoms[:2]), np.full(8, np.nan))
-    similarity = rng.random((5, 3))
-    result = Stability(W, similarity, np.array([1.0, 0.6, 0.0]), bits, "bootstrap", "trial", 0.8)
-    ax = plotting.plot_stability(result)
+def test_replication_is_bars_and_cosines(rng):
+    W = as_tested(random_decomposition((6, 7, 8), "rank one", rng, n_atoms=3))
+    cosine = rng.random((5, 3))
+    ax = plotting.plot_replication(Replication(W, cosine, np.array([1.0, 0.6, 0.0]), (), 0))
     assert [bar.get_height() for bar in ax.patches] == pytest.approx([100, 60, 0])
     (diamonds,) = ax.collections
-    np.testing.assert_allclose(diamonds.get_offsets()[:, 1], 100 * similarity.mean(axis=0))
-    bars = plotting.plot_bit_probability(result, 1)
-    np.testing.assert_allclose([bar.get_height() for bar in bars.patches], bits[1])
-    assert "60 %" in bars.get_legend().get_title().get_text()
-    assert "never came back" in plotting.plot_bit_probability(result, 2).texts[0].get_text()
+    np.testing.assert_allclose(diamonds.get_offsets()[:, 1], 100 * cosine.mean(axis=0))
+    assert ax.get_ylabel() == "% of 6 fits"
+
+
+def test_amplitudes_are_a_histogram_with_both_groups(rng):
+    W = as_tested(random_decomposition((6, 7, 80), "rank one", rng, n_atoms=3))
+    seen = tuple(np.where(atom.z, 1.0, 0.0) + 0.2 * rng.standard_normal(len(atom.z)) for atom in W.atoms)
+    seen[2][5] = np.nan  # never held out
+    W = replace(W, trust=replace(W.trust, amplitude=seen))
+    ax = plotting.plot_on_off(W, 2)
+    assert sum(bar.get_height() for bar in ax.patches) == 79
+    width = ax.patches[0].get_width()
+    low, high = (line.get_xydata() for line in ax.lines)
+    assert low[np.argmax(low[:, 1]), 0] == pytest.approx(0, abs=0.05)
+    assert high[np.argmax(high[:, 1]), 0] == pytest.approx(1, abs=0.05)
+    assert np.trapezoid(high[:, 1], high[:, 0]) / width == pytest.approx(79 / 2, rel=0.05)
+    with pytest.raises(ValueError, match=r"boolcp\.assess"):
+        plotting.plot_on_off(replace(W, trust=None), 2)
+
+
+def test_the_selection_is_what_comes_back(rng):
+    ax = boolcp.Selection(2, (np.array([1.0]), np.array([0.9, 0.8]), np.array([1.0, 0.5, 0.2])), "8 fits").plot()
+    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[1, 1], [2, 2], [3, 1]])
+    assert "chosen: 2" in [text.get_text() for text in ax.get_legend().get_texts()]
 
 
 def test_the_residual_is_drawn_against_normal_quantiles():

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from samples import as_tested
 
 import boolcp
 from boolcp.cli import WRONG_INPUT, main
@@ -123,7 +124,7 @@ def labelled_atoms(rng):
 def sentence(W, k, tests):
     """Return the sentence of one atom, as the page puts it together."""
     (row,) = (row for row in words.describe_atoms(W, tests) if row["number"] == k)
-    return f"Atom {k} is {row['text']}{row['against'] and '; '}{row['against']}."
+    return f"Atom {k} is {row['text']}. {row['plain']}{'.' * bool(row['plain'])}".strip()
 
 
 def with_atom(W, **changes):
@@ -296,7 +297,7 @@ def test_equal_decompositions_have_equal_pages_and_pages_are_not_lost(tmp_path):
 
 def test_the_command_writes_the_page_beside_the_result(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 8), 1, noise=0.1, random_state=0)
+    X, _, _ = boolcp.datasets.make_boolean_cp((6, 7, 60), [0, 0, 1], noise=0.1, random_state=0)
     np.save("data.npy", X)
     fit = ["fit", "data.npy", "-k", "1", "-o", "out", "--assess"]
     monkeypatch.setattr("sys.argv", ["boolcp", *fit])
@@ -375,8 +376,8 @@ def test_the_words_say_what_is_so(rng, tmp_path):
     assert sentence(W, 2, tests).startswith("Atom 2 is on in 8 of 20 time points: 0 to 0.055 s")
     always = with_atom(W, z=W.atoms[0].z | True)
     assert sentence(always, 0, {}).startswith("Atom 0 is a baseline, on in all 30 trials")
-    many = with_extra(W, day=np.array([f"day {n // 5}" for n in range(30)]))
-    week = with_atom(many, z=np.arange(30) < 10)
+    many = with_extra(W, day=np.array([f"day {n % 6}" for n in range(30)]))
+    week = with_atom(many, z=np.arange(30) % 6 < 2)
     text = sentence(week, 0, conditions.find_tests(week, {}))
     assert ": 5 of 5 day 0, 5 of 5 day 1 and 0 of 20 other trials (p < 0.001)" in text
     page = written(W, tmp_path)
@@ -472,25 +473,50 @@ def test_a_peak_is_named_if_it_stands_out(rng):
 
 
 @pytest.mark.parametrize(
-    ("stability", "p", "told"),
+    ("replication", "p", "told"),
     [
         ([1, 0.9, 0.8], None, "all passed all tests"),
         ([1, 0.9, 0.2], [0.001, 0.3, 0.3], "1 of 3 passed all tests"),
         ([0, 0.1, 0.2], None, "0 of 3 passed all tests"),
-        (None, [0.3, 0.3, 1], "3 of 3 are no larger than noise"),
         (None, None, "not tested against noise yet"),
     ],
 )
-def test_the_headline_tells_of_trust(stability, p, told, rng):
+def test_the_headline_tells_of_trust(replication, p, told, rng):
     W = labelled_atoms(rng)
     z = np.arange(16) % 2 == 0  # an atom that is on in nearly all channels is no news
     W = replace(W, atoms=(W.atoms[0], replace(W.atoms[1], z=z), W.atoms[2]))
-    known = {"p_adjusted": p if p is None else np.array(p)}
-    known |= {} if stability is None else {"stability": np.array(stability)}
-    W = replace(W, trust=Trust(**known, stable_over="6 fits"))
+    W = W if replication is None else as_tested(W, replication, p)
     assert words.headline(W, {}).endswith(f"; {told}.")
-    for k, verdict in enumerate(boolcp.verdicts(W)):  # what speaks against an atom is in its sentence
-        assert verdict.is_informative or sentence(W, k, {}).endswith(f"; {verdict.text}.")
+    for k, verdict in enumerate(boolcp.verdicts(W)):  # one sentence says how an atom may be read
+        text = sentence(W, k, {})
+        assert ("It passes all tests" in text) == verdict.passes
+        assert ("do not interpret it" in text) == (verdict.replicates is False or verdict.is_significant is False)
+
+
+def test_one_sentence_says_how_an_atom_may_be_read(rng):
+    W = as_tested(labelled_atoms(rng))
+    for changes, told in (
+        ({}, "It passes all tests: it comes back in parts of the data, and it is on or off rather than graded."),
+        ({"on_off": np.full(3, 2.0)}, "nothing shows two groups, on and off: its strength may be graded."),
+        ({"has_runs": np.ones(3, dtype=bool)}, "neighboring trials are alike: a slow state, or drift."),
+    ):
+        assert sentence(replace(W, trust=replace(W.trust, **changes)), 0, {}).endswith(told)
+
+
+def test_atoms_that_pass_come_first_and_show_their_amplitudes(rng, tmp_path):
+    W = as_tested(labelled_atoms(rng), [0.1, 1.0, 1.0])
+    seen = tuple(atom.z + 0.1 * rng.standard_normal(len(atom.z)) for atom in W.atoms)
+    W = replace(W, trust=replace(W.trust, amplitude=seen))
+    page = written(W, tmp_path)
+    assert [card["id"] for card in page.attributes("article")] == ["atom-2", "atom-0", "atom-1"]
+    assert [row[0] for row in page.tables[0][1:]] == ["atom 2", "atom 0", "atom 1"]
+    bars, off, on = next(c for name, c in page.charts().items() if name.startswith("Atom 2, amplitude"))["data"]
+    assert numbers(bars["y"]).sum() == len(seen[2]) and off["name"] == "off"
+    x, y = numbers(on["x"]), numbers(on["y"])
+    assert x[np.argmax(y)] == pytest.approx(1, abs=0.05)
+    assert "1 of 3 passed all tests" in page.text and "No atom passes" not in page.text
+    none = written(as_tested(W, [0.1, 0.1, 0.1]), tmp_path)
+    assert none.text.count("No atom passes all tests. Try next: a baseline") == 1 and "Unique" not in none.text
 
 
 def test_sentences_say_which_atoms_cancel_each_other(rng):
@@ -519,8 +545,8 @@ def test_remarks_tell_of_the_residual(structure, lag, told):
 def test_remarks_tell_of_rivals_missing_atoms_and_the_mean(rng):
     W = replace(labelled_atoms(rng), trust=Trust(n_rivals=3))
     assert "3 other solutions have a loss within 0.5 %" in words.remarks(W, None)[0]
-    tested = replace(W, trust=replace(W.trust, stability=np.ones(3), stable_over="6 fits"))
-    assert words.remarks(tested, None) == []  # stability tells which of the atoms
+    tested = as_tested(W)
+    assert words.remarks(tested, None) == []  # replication tells which of the atoms
     asked = replace(tested, trust=replace(tested.trust, n_asked=5))
     assert words.remarks(asked, None)[0].startswith("5 atoms were requested")
     tested = replace(tested, mean=np.zeros((16, 20, 1)))
@@ -528,7 +554,7 @@ def test_remarks_tell_of_rivals_missing_atoms_and_the_mean(rng):
     assert remark.startswith("Mean over trial fitted apart from the atoms")
 
 
-def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
+def test_units_missing_entries_residual_and_replication_are_shown(tmp_path):
     xarray = pytest.importorskip("xarray")
     X, _, _ = boolcp.datasets.make_boolean_cp((12, 13, 14), 2, noise=0.5, missing=0.1, random_state=0)
     X = xarray.DataArray(X, dims=("channel", "time", "trial"), name="ECoG", attrs={"units": "uV"})
@@ -536,15 +562,15 @@ def test_units_missing_entries_residual_and_stability_are_shown(tmp_path):
     check = boolcp.residuals.residual_check(X, model.decomposition_)
     boolcp.save(model, tmp_path / "result.nc", data=X)
     W, provenance = boolcp.load(tmp_path / "result.nc"), boolcp.io.load_provenance(tmp_path / "result.nc")
-    W = replace(W, trust=replace(W.trust, stability=np.ones(2), stable_over="4 fits to halves along trial"))
+    W = as_tested(W)
     page = written(W, tmp_path, provenance=provenance, residual=check)
     n_missing = int(np.isnan(X.values).sum())
     assert f"{n_missing} of {X.size} ({100 * n_missing / X.size:.1f} %)" in page.text and "ECoG (uV)" in page.text
-    assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words and "of the observed entries; all" in page.text
+    assert f"{np.sqrt(np.nanmean(X.values**2)):.4g} uV" in page.words and "of the observed entries; " in page.text
     assert f"channel {check.structure[0]:.3f}, time " in page.text
-    assert page.tables[0][0][3:6] == ["verdict", "sure bits", "stability"]
-    assert [row[3:6:2] for row in page.tables[0][1:]] == [["stable, informative", "100 %"]] * 2
-    assert "share of 4 fits to halves along trial that find the atom again" in page.text
+    assert page.tables[0][0][3:6] == ["verdict", "sure bits", "replication"]
+    assert [row[5] for row in page.tables[0][1:]] == ["100 %"] * 2
+    assert "share of 6 fits that find its pattern again" in page.text
     assert ": on, 100 % sure" in "".join(page.scripts)
     assert all(plotly_reads(chart) for chart in page.charts().values())
 

@@ -30,7 +30,8 @@ def test_p_values_are_those_of_all_permutations(rng):
     for values, is_boolean in (([1, 0, 0, 1, 1, 1], True), (y, False)):
         for groups, blocks in [("aabbbb", "000000"), ("abcabc", "000000"), ("ababab", "001122"), ("aababb", "000111")]:
             W = along_trials(values, is_boolean)
-            found = boolcp.compare_conditions(W, list(groups), blocks=list(blocks), n_permutations=20_000)
+            how = {"blocks": list(blocks), "scheme": "permute", "n_permutations": 20_000}
+            found = boolcp.compare_conditions(W, list(groups), **how)
             exact = naive.permutation_p(values, groups, blocks) if len(set(blocks)) == 1 else None
             if exact is None:  # with blocks the mean of each is taken out first
                 ranks = scipy.stats.rankdata(values)
@@ -62,7 +63,7 @@ def block_p(y, groups, blocks):
 
 def test_p_values_of_labels_without_meaning_are_uniform(rng):
     W = along_trials(rng.standard_normal((400, 30)), is_boolean=False)
-    found = boolcp.compare_conditions(W, ["a"] * 12 + ["b"] * 18, n_permutations=499)
+    found = boolcp.compare_conditions(W, rng.permutation(["a"] * 12 + ["b"] * 18), n_permutations=499)
     assert scipy.stats.kstest(found.p_value, "uniform").pvalue > 0.01
     assert not found.is_significant().any()
 
@@ -88,6 +89,35 @@ def test_slow_covariates_need_shifts(rng):
     assert rates[0] > 0.3 and rates[1] < 0.15
 
 
+def test_labels_in_stretches_are_permuted_as_stretches(rng):
+    """Slow states of trials follow three stretches of labels by chance; an atom can do no better than 1 / 3."""
+    state = np.repeat(["awake", "asleep", "awake"], 40)
+    slow = scipy.signal.lfilter([1], [1, -0.97], rng.standard_normal((60, 220)), axis=1)[:, 100:]
+    z = np.vstack([slow > np.median(slow, axis=1, keepdims=True), state == "asleep"])
+    found = boolcp.compare_conditions(along_trials(z), state, n_permutations=999)
+    assert found.p_value.min() > 0.25 and found.p_value[60] == pytest.approx(1 / 3, abs=0.05)
+    assert found.smallest_p == found.p_value[60] and "runs of equal labels" in found.scheme
+    assert "The order of the labels allows no p below 0.3" in found.summary()
+    freely = boolcp.compare_conditions(along_trials(z), state, scheme="permute", n_permutations=999)
+    assert np.mean(freely.p_value < 0.05) > 0.3
+    people = Labels(("subject", "channel", "time"))  # a table sorted by group has no order
+    assert boolcp.compare_conditions(along_trials(z, labels=people), state, mode=0).p_value[60] < 0.001
+
+
+def test_runs_of_labels_within_sessions_can_be_exchanged(rng):
+    state, session = np.tile(np.repeat(["a", "b"], 5), 10), np.repeat(np.arange(10), 10)
+    found = boolcp.compare_conditions(along_trials(state == "b"), state, blocks=session, n_permutations=1999)
+    assert found.p_value[0] < 0.01 and found.scheme.endswith("within 10 blocks")
+
+
+def test_drift_is_named_and_atoms_in_runs_are_shifted(rng):
+    labels, drift = rng.permutation(np.repeat(["a", "b"], 30)), np.arange(60) > 22
+    found = boolcp.compare_conditions(along_trials([drift, labels == "a"]), labels)
+    assert found.is_drift.tolist() == [True, False] and "one long run: 0." in found.summary()
+    assert found.scheme == "permutations (shifts for atoms in runs: 0)" and found.p_value[1] < 0.001
+    assert found.p_value[0] * 60 > 0.9  # no more than 60 shifts
+
+
 def test_effects_are_what_they_are_called(rng):
     y = rng.standard_normal(20)
     x = y + rng.standard_normal(20)
@@ -105,17 +135,17 @@ def test_effects_are_what_they_are_called(rng):
 
 
 def test_more_atoms_make_discoveries_harder(rng):
-    z = np.arange(24) < 12
+    z = rng.permutation(np.arange(24) < 12)
     W = along_trials(np.vstack([z, rng.random((19, 24)) < 0.5]))
     found = boolcp.compare_conditions(W, np.where(z, "on", "off"))
     np.testing.assert_allclose(found.p_adjusted, scipy.stats.false_discovery_control(found.p_value))
     assert found.is_significant().tolist() == [True] + [False] * 19
-    assert repr(found) == "ConditionTest(1 of 20 atoms differ between on, off)"
-    assert found.effect[0] == -1 and len(found.summary().splitlines()) == 22
+    assert repr(found).startswith("ConditionTest(1 of 20 atoms differ between o")
+    assert abs(found.effect[0]) == 1 and len(found.summary().splitlines()) == 22
 
 
 def test_columns_are_tested_together():
-    z = np.arange(40) < 16
+    z = np.random.default_rng(0).permutation(np.arange(40) < 16)
     extra = {"drug": ("trial", z), "side": ("trial", np.arange(40) % 2)}
     W = along_trials([z, np.arange(40) % 3 < 1], labels=Labels(("trial", "channel", "time"), extra=extra))
     tests = run_tests(W, ["drug", "side"])

@@ -5,12 +5,11 @@ from itertools import combinations
 
 import numpy as np
 import pytest
-from samples import random_atom, tensor
+from samples import as_tested, random_atom, tensor
 
 import boolcp
 from boolcp import checks
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.trust import Trust
 from boolcp.trust.verdict import closing_words, is_noise
 
 SHAPE = (10, 5, 4)
@@ -115,7 +114,7 @@ def test_an_atom_that_several_others_cancel_together_is_named(rng):
     assert G[0, 1:] == pytest.approx(-0.4) and G[1, 2] == pytest.approx(0, abs=1e-12)
     found, text = boolcp.degeneracy(W), "largely canceled by the other atoms together"
     assert [text in reason for reason in found.reasons] == [True, False, False, False]
-    assert text in W.summary() and not boolcp.verdicts(W)[0].is_informative
+    assert text in W.summary() and not boolcp.verdicts(as_tested(W))[0].passes
     with pytest.warns(boolcp.DegenerateAtomsWarning, match=rf"atom 0 \(.*{text}; degeneracy 0\.48\)"):
         checks.warn_degenerate(found.faults, found.score)
     small = replace(W, weights=np.array([10.0, 1.0, 1.0, 1.0]))  # others that are small take little away
@@ -147,7 +146,7 @@ def test_a_warning_names_pairs_with_their_scores_and_at_most_five_atoms(rng):
 def test_a_good_fit_warns_of_nothing_nor_do_tests_of_parts_of_the_data(seed):
     X = boolcp.datasets.make_boolean_cp((12, 13, 14), 3, noise=0.5, random_state=seed).X
     W = boolcp.decompose(X, 3, random_state=0)
-    boolcp.assess(X, W, n_runs=1, random_state=0)
+    boolcp.assess(X, W, n_parts=2, random_state=0)
     assert "a baseline" in str(boolcp.degeneracy(boolcp.decompose(X + 5, 4, random_state=0)))
 
 
@@ -155,19 +154,26 @@ def test_verdicts_say_what_is_known(rng):
     atoms = (atom_with([0, 1, 2], rng), atom_with([4, 5, 6], rng), atom_with(range(10), rng), atom_with([7, 8], rng))
     W = BooleanCP(SHAPE, atoms, np.ones(4))
     assert [verdict.text for verdict in boolcp.verdicts(W)] == ["", "", "on in 10 of 10: a baseline", ""]
-    trust = Trust(p_value=np.array([0.001, 0.4, 0.0, 0.01]), p_adjusted=np.array([0.002, 0.5, 0.0, 0.02]))
-    tested = replace(W, trust=replace(trust, stability=np.array([0.9, 0.1, 1.0, 0.5]), stable_over="10 fits"))
-    assert [verdict.text for verdict in boolcp.verdicts(tested)] == [
-        "stable, significant, informative",
-        "not stable: comes back in 10 % of other fits, not more than noise (p = 0.5)",
-        "stable, significant; on in 10 of 10: a baseline",
-        "not stable: comes back in 50 % of other fits, though more than noise",
+    known = as_tested(W, [1.0, 0.1, 1.0, 0.7], [0.002, 0.5, 0.0, 0.2])
+    on = replace(known.trust, on_off=np.array([50.0, 50.0, 50.0, np.nan]))
+    longer = tuple(replace(atom, z=np.tile(atom.z, 2)) for atom in atoms)
+    known = replace(known, atoms=longer, shape=(20, 5, 4), trust=on)
+    assert [verdict.text for verdict in boolcp.verdicts(known)] == [
+        "comes back in 100 % of the parts, on/off (d' 5.0)",
+        "not replicated: comes back in 10 % of the parts",
+        "comes back in 100 % of the parts; on in 20 of 20: a baseline",
+        "comes back in 70 % of the parts; not more than noise (p = 0.2)",
     ]
-    assert is_noise(tested).tolist() == [False, True, False, False]
-    first, second, third, fourth = boolcp.verdicts(tested)
-    assert fourth[:3] == (False, True, False)
-    assert first[:3] == (True, True, True) and second[:2] == (False, False) and not third.is_informative
-    assert [verdict.is_stable for verdict in boolcp.verdicts(W)] == [None] * 4
+    assert is_noise(known).tolist() == [False, True, False, True]
+    first, second, third, fourth = boolcp.verdicts(known)
+    assert first == (True, True, True, True, first.text) and second[:4] == (False, None, False, False)
+    assert not third.passes and fourth[:4] == (True, None, False, False)
+    assert [verdict.replicates for verdict in boolcp.verdicts(W)] == [None] * 4
+    drifting = replace(known, trust=replace(known.trust, has_runs=np.ones(4, dtype=bool)))
+    text = boolcp.verdicts(drifting)[0].text
+    assert text.endswith("; comes in runs along mode 0 (a slow state or drift)") and not boolcp.verdicts(drifting)[0].passes
+    few = boolcp.verdicts(as_tested(W))[3]
+    assert not few.is_on_off and "not shown to be on/off" in few.text, "a group of two is a handful of outliers"
 
 
 def test_nothing_is_said_about_the_uniqueness_of_noise(rng):
@@ -177,47 +183,34 @@ def test_nothing_is_said_about_the_uniqueness_of_noise(rng):
     text = W.summary()
     assert "Unique" not in text and text.count("no larger than noise") == 3
     assert "boolcp.assess" in text and "sure bits" in text.splitlines()[1]
-    strong = boolcp.decompose(tensor((14, 15, 16)), 3, random_state=0)
+    strong = as_tested(boolcp.datasets.make_boolean_cp((14, 15, 16), 3, p=0.5, random_state=0).truth)
     assert closing_words(strong)[-1] == "Unique: no other 3 atoms give the same sum."
+    assert "Unique" not in as_tested(strong, [1, 1, 0]).summary()
 
 
-def test_assess_fills_in_what_is_asked_for():
-    X = tensor((12, 13, 14), n_atoms=2, noise=0.5)
-    W = boolcp.decompose(X, 2, random_state=0)
-    assert W.trust.p_value is None and W.trust.stability is None
-    bits = boolcp.assess(X, replace(W, trust=None), tests=())
-    for k in range(2):
-        np.testing.assert_allclose(bits.trust.rise[k], W.trust.rise[k], rtol=1e-9)
-    full = boolcp.assess(X, W, n_runs=1, random_state=0)
-    assert full.trust.stability.tolist() == [1.0, 1.0] and (full.trust.p_adjusted < 1e-6).all()
-    assert full.trust.stable_over == "2 fits to halves along mode 2"
-    assert full.trust.tested_by == "data thinning, normal noise"
+def test_assess_fills_in_what_is_known():
+    X = tensor((12, 13, 40), n_atoms=2, noise=0.5, boolean_modes=[2])
+    W = boolcp.decompose(X, 2, boolean_modes=[2], random_state=0)
+    assert W.trust.p_value is None and W.trust.replication is None
+    full = boolcp.assess(X, replace(W, trust=None), n_parts=4, random_state=0)
+    assert full.trust.replication.tolist() == [1.0, 1.0] and full.trust.same_bits.min() > 0.99
+    assert full.trust.parts == "4 fits to three quarters of mode 2"
     table = full.to_dataframe()
-    assert table["verdict"].tolist() == ["stable, significant, informative"] * 2
-    assert {"sure_bits", "stability", "p_value", "p_adjusted", "degeneracy"} <= set(table.columns)
+    assert {"sure_bits", "replication", "on_off", "degeneracy", "verdict"} <= set(table.columns)
     text = full.summary()
-    assert "stability" in text and "halves along mode 2" in text and "boolcp.assess" not in text
-    assert "stable, significant, informative" in full._repr_html_()
-    with pytest.raises(ValueError, match="tests must be one of"):
-        boolcp.assess(X, W, tests=["luck"])
-    with pytest.raises(ValueError, match="pass a decomposition of X"):
-        boolcp.assess(X[1:], W)
+    assert "replication" in text and "three quarters of mode 2" in text and "boolcp.assess" not in text
+    assert "comes back in 100 % of the parts, on/off" in full._repr_html_()
+    again = boolcp.assess(X, full, n_parts=4, random_state=0)
+    np.testing.assert_array_equal(again.trust.on_off, full.trust.on_off)
 
 
 def test_the_fits_that_test_atoms_have_atoms_of_the_same_rank():
     X = tensor((12, 13, 14), n_atoms=1, noise=0.5)
     W = boolcp.decompose(X, 1, atom_rank="block", boolean_modes=[0], random_state=0)
-    full = boolcp.assess(X, W, n_runs=1, boolean_modes=[0], random_state=0)
-    assert full.trust.stability.tolist() == [1.0]
-    given = boolcp.assess(X, W, n_runs=1, boolean_modes=[0], atom_rank="block", random_state=0)
-    np.testing.assert_array_equal(given.trust.p_value, full.trust.p_value)
-
-
-def test_an_atom_that_could_not_be_tested_is_not_called_noise(rng):
-    W = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth
-    trust = boolcp.Trust(p_value=np.array([1.0, 0.4]), p_adjusted=np.array([1.0, 0.8]))
-    texts = [verdict.text for verdict in boolcp.verdicts(replace(W, trust=trust))]
-    assert texts == ["not found in thinned data", "not more than noise (p = 0.8)"]
+    seen = boolcp.assess(X, W, n_parts=2, random_state=0)
+    given = boolcp.assess(X, replace(W, parameters=None), boolean_modes=[0], n_parts=2, random_state=0)
+    assert seen.trust.replication.tolist() == [1.0]
+    np.testing.assert_array_equal(given.trust.amplitude[0], seen.trust.amplitude[0])
 
 
 def test_baselines_are_listed_apart(rng):

@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -19,7 +20,18 @@ from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, check_output, write_result
 from boolcp.cli.options import Force, Json, ModelOptions, make_model, model_option, option
 
-OF_A_TEST = ("conditions", "counts", "mean", "effect", "auc", "p_value", "p_adjusted", "n_permutations", "scheme")
+OF_A_TEST = (
+    "conditions",
+    "counts",
+    "mean",
+    "effect",
+    "auc",
+    "p_value",
+    "p_adjusted",
+    "n_permutations",
+    "scheme",
+    "smallest_p",
+)
 
 
 def fit(
@@ -27,7 +39,7 @@ def fit(
     data: DataOptions,
     n_atoms: Annotated[str, model_option("Number of atoms, or auto for that of select.", "--n-atoms", "-k")] = "10",
     out: Annotated[Path | None, option("Folder of the result.", "--out", "-o")] = None,
-    assess: Annotated[bool, option("Test whether atoms are more than noise and come back.", "--assess")] = False,
+    assess: Annotated[bool, option("Test whether atoms come back and are on/off.", "--assess")] = False,
     test: Annotated[list[str], option("Test the atoms against this column of the trials. Repeatable.")] = [],  # noqa: B006
     blocks: Annotated[str | None, option("Compare trials only within groups of this column (sessions).")] = None,
     checkpoint: Annotated[Path | None, option("File for the progress; resume from it if it exists.")] = None,
@@ -54,14 +66,14 @@ def fit(
     if not n_atoms.lstrip("-").isdigit() and n_atoms != "auto":
         raise ValueError(f"--n-atoms takes a number, or auto, got {n_atoms!r}.")
     make_model(model, 1 if n_atoms == "auto" else int(n_atoms))
-    if data.weights is not None and assess:
-        raise ValueError("--weights: --assess tests fits without weights. Leave one of them out.")
     X = load_data(data)
     check_columns(X, test, blocks)
-    start, given, again = time.perf_counter(), load_weights(data, X), model.parameters(X) | {"verbose": 1}
+    start, given = time.perf_counter(), load_weights(data, X)
+    again = given | {"random_state": model.seed, "verbose": 1}
+    model = replace(model, noise=model.noise or "white") if given else model  # a noise model takes no weights
     notes: dict[str, Any] = {}
     if n_atoms == "auto":
-        n_atoms, notes["n_atoms_chosen_by"] = choose_number(X, given | again)
+        n_atoms, notes["n_atoms_chosen_by"] = choose_number(X, model.parameters(X) | again)
     bmp, asked = make_model(model, int(n_atoms), X), list[int]()
     try:
         with on_ctrl_c(partial(stop_fit, asked)):
@@ -72,7 +84,7 @@ def fit(
         raise
     seconds, notes["is_partial"] = time.perf_counter() - start, len(asked) > 0
     if assess and not asked:
-        found = or_without("the assessment of the atoms", boolcp.assess, X, bmp.decomposition_, n_runs=5, **again)
+        found = or_without("the assessment of the atoms", boolcp.assess, X, bmp.decomposition_, **again)
         bmp.decomposition_ = bmp.decomposition_ if found is None else found
     W = bmp.decomposition_
     tests = or_without("tests of the columns", boolcp.trust.conditions.run_tests, W, test, blocks) or {}
@@ -115,43 +127,42 @@ def select(
     model: ModelOptions,
     data: DataOptions,
     max_atoms: Annotated[int, model_option("Largest number to try.")] = 10,
-    splits: Annotated[int, typer.Option(help="Random splits.")] = 5,
-    scheme: Annotated[str, typer.Option(help="Hold out entries, or slabs of the last mode.")] = "entries",
-    jobs: Annotated[int, typer.Option("--jobs", "-j", help="Processes.")] = 1,
+    parts: Annotated[int, typer.Option(help="Fits to three quarters of the trials.")] = 8,
+    jobs: Annotated[int | None, option("Processes; by default all cores if a fit takes long.", "--jobs", "-j")] = None,
     out: Annotated[Path | None, option("Write the table, .csv.", "--out", "-o")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Choose the number of atoms by the error on held-out data.
+    """Choose the number of atoms that come back in parts of the data.
 
     \b
     Example:
-      boolcp select data.nc --max-atoms 15 --jobs 4 -o errors.csv
+      boolcp select data.nc --max-atoms 15 --jobs 4 -o numbers.csv
     """  # noqa: D301
     check_output(out, data.files, is_forced=force, endings=(".csv",))
     make_model(model, max_atoms)
     X = load_data(data)
-    options = load_weights(data, X) | model.parameters(X) | {"splits": splits, "scheme": scheme}
+    options = load_weights(data, X) | model.parameters(X) | {"n_parts": parts}
     found = boolcp.select_n_atoms(X, max_atoms=max_atoms, n_jobs=jobs, verbose=1, **options)
     rows = [
-        {"n_atoms": k, found.measure: float(mean), "standard_error": float(error), "is_chosen": int(k == found.n_atoms)}
-        for k, (mean, error) in enumerate(zip(found.mean, found.standard_error, strict=True))
+        {"n_atoms": k, "n_replicated": n, "least": float(share.min(initial=1.0)), "is_chosen": int(k == found.n_atoms)}
+        for k, (n, share) in enumerate(zip(found.n_replicated, found.shares, strict=True), start=1)
     ]
     if out is not None:
         import pandas
 
         boolcp.io.atomic.write_text(out, pandas.DataFrame(rows).to_csv(index=False), overwrite=force)
-    text = f"{found.summary()}\n{found.n_atoms} atoms (rule {found.rule})"
-    answer(text, {"n_atoms": found.n_atoms, "rule": found.rule, "table": rows}, as_json=as_json)
+    text = f"{found.summary()}\n{found.n_atoms} atoms"
+    answer(text, {"n_atoms": found.n_atoms, "parts": found.parts, "table": rows}, as_json=as_json)
 
 
 def choose_number(X: Any, options: dict[str, Any]) -> tuple[str, str]:
-    """Return the number of atoms that predicts held-out entries best, and in words how it was chosen."""
+    """Return the largest number of atoms that all come back in parts of the data, and in words how it was chosen."""
     found = boolcp.select_n_atoms(X, **options)
     if not found.n_atoms:
         boolcp.checks.warn_no_atom()
     edge = ", the largest number tried: a larger one may be better" if found.is_at_edge else ""
-    how = f"error on held-out {found.scheme}, rule {found.rule}, 0 to {found.errors.shape[1] - 1} atoms tried{edge}"
+    how = f"the largest number whose atoms come back in {found.parts}, up to {len(found.shares)} tried{edge}"
     note(f"Number of atoms: {max(found.n_atoms, 1)} ({how}).")
     return str(max(found.n_atoms, 1)), how
 

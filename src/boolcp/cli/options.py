@@ -14,6 +14,7 @@ import boolcp
 from boolcp.cli.answers import note
 
 TRIALS = ("trial", "trials", "epoch", "epochs")  # modes whose mean a fit keeps apart from the atoms
+VOLTAGES = ("EEG", "MEG", "ECoG", "sEEG")  # names of quantities whose noise is correlated in space and time
 
 
 def option(text: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
@@ -41,6 +42,9 @@ class ModelOptions:
     mean: Annotated[
         bool | None, option("Fit the mean over the Boolean mode; by default over trials.", panel="Model")
     ] = None
+    noise: Annotated[
+        str | None, option("white or separable; by default separable for trials of EEG, MEG, ECoG.", panel="Model")
+    ] = None
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
@@ -58,12 +62,18 @@ class ModelOptions:
         if self.boolean_modes is not None:
             names = [name.strip() for name in self.boolean_modes.split(",")]
             given["boolean_modes"] = [int(name) if name.isdigit() else name for name in names]
-        return given | {"mean": self.trials(X) is not None if self.mean is None else self.mean}
+        given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
+        return given | {"noise": self.noise or ("separable" if self.is_smooth(X) else "white")}
+
+    def is_smooth(self, X: Any) -> bool:
+        """Return True if a fit takes a noise model without being told: complete trials of EEG, MEG or ECoG."""
+        is_known = X is not None and str(X.name) in VOLTAGES and self.trials(X) is not None
+        return is_known and self.noise is None and not bool(X.isnull().any())
 
     def trials(self, X: Any) -> str | None:
-        """Return the mode of the trials of X if a fit keeps their mean apart without being told."""
+        """Return the mode of the trials of X if it is the one Boolean mode of a fit that can have a mean and noise."""
         is_able = self.loss == "squared" and self.refine and not self.nonnegative
-        if X is None or self.boolean_modes is None or self.mean is not None or not is_able:
+        if X is None or self.boolean_modes is None or not is_able:
             return None
         from boolcp.storage import stays_out
 
@@ -76,8 +86,10 @@ def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
     """Return the BMP to fit to X; without X, only raise if a parameter is invalid, before the data are read."""
     model = boolcp.BMP(n_atoms, **options.parameters(X), verbose=1)
     model._check_parameters()  # as `fit` does first
-    if mode := options.trials(X):
+    if options.mean is None and (mode := options.trials(X)):
         note(f"The mean over {mode} is fitted apart from the atoms (--no-mean leaves it out).")
+    if options.is_smooth(X):
+        note("Noise correlated along the other modes is estimated and whitened (--noise white leaves it as it is).")
     return model
 
 

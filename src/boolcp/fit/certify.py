@@ -14,7 +14,7 @@ from boolcp.program.maxcut import EFFORTS, LARGE, ratio_bound
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import Columns
 from boolcp.result.labels import read_labels
-from boolcp.result.trust import Trust, real_dims, stands_out
+from boolcp.result.trust import Evidence, real_dims, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Array, Complete, n_columns, n_observed, unfold
 from boolcp.storage.lazy import Lazy
@@ -37,9 +37,18 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
     if X.shape != W.shape:
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
     weights = None if weights is None else checks.check_weights(weights, X.shape, W.dims)
-    data = make_storage(X, observed, weights)
+    values, atoms = units_of_fit(X, W)
+    data = make_storage(values, observed, weights)
     with one_thread():
-        return certify(data, with_system(W, data), effort=effort) if W.n_atoms else W
+        judged = certify(data, with_system(atoms, data), effort=effort) if W.n_atoms else W
+    shares = [atom.certificate for atom in judged.atoms]
+    return replace(W, atoms=tuple(replace(atom, certificate=c) for atom, c in zip(W.atoms, shares, strict=True)))
+
+
+def units_of_fit(X: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanCP]:
+    """Return X without the mean that W has beside its atoms, and the atoms, both whitened if the fit has been."""
+    values, atoms = X if W.mean is None else X - W.mean, replace(W, mean=None)
+    return (values, atoms) if W.noise is None else (W.noise.whiten(values), W.noise.whiten_atoms(atoms))
 
 
 def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
@@ -96,14 +105,14 @@ def long_bound(data: Storage, R: Tensor, atom: Atom) -> float:
     return rank * min((bound for bound in found if bound is not None), default=np.nan)
 
 
-def judge_bits(data: Storage, W: BooleanCP) -> Trust:
+def judge_bits(data: Storage, W: BooleanCP) -> Evidence:
     """Return for each bit of W the exact rise of the loss when it is flipped, and the noise level: its confidence."""
     products, squares = flip_terms(data, W)
     signs = [np.where(atom.z, 1.0, -1.0) for atom in W.atoms]
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
     share = None if data.weights is None else tuple(h / size for h, size in zip(squares, sizes, strict=True))
-    return Trust(rise=rise, share=share, sigma=noise_left(data, W))
+    return Evidence(rise=rise, share=share, sigma=noise_left(data, W))
 
 
 def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.ndarray]]:
@@ -252,3 +261,25 @@ def by_size(W: BooleanCP) -> BooleanCP:
     """Return W with its atoms sorted from the largest to the smallest norm."""
     sizes = W.weights * np.sqrt([atom.n_ones for atom in W.atoms])
     return W[np.argsort(-sizes, kind="stable")]
+
+
+def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
+    """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
+
+    What chance gives is subtracted. Nothing for data with gaps, under a loss, or on disk.
+    """
+    is_other = data.weights is not None or W.deviance is not None or data.n_passes
+    if is_other or len(W.members) != 1:
+        return ()
+    R, found = data.residual(replace(W, mean=None)), []
+    for mode, d in enumerate(data.shape):
+        if mode not in W.members and d <= LONG:
+            C = np.asarray(R.gram(mode), dtype=float)
+            if C.trace() <= UNSEEN * data.squared_norm:  # an exact fit leaves rounding
+                return ()
+            sizes = np.sqrt(np.maximum(C.diagonal(), UNSEEN * C.trace()))
+            r2 = float(np.sum((C / np.outer(sizes, sizes)) ** 2) - d) / max(d * (d - 1), 1)
+            found.append(float(np.sqrt(max(r2 - 1 / n_columns(data, mode), 0.0))))
+        else:
+            found.append(0.0)
+    return tuple(found)

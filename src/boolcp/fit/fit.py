@@ -26,6 +26,7 @@ from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, s
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
+from boolcp.result.trust import Trust, log_odds, stands_out
 from boolcp.storage.dense import Complete, n_observed
 from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
@@ -270,12 +271,13 @@ def end(fit: Fit, s: State) -> State:
         W = s.path[-1]
     W = with_shares(data, W)
     if has_other_loss(data):
-        trust = losses.judge(data, W)
+        evidence = losses.judge(data, W)
     else:
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
             W = certify(data, W)
-        trust = judge_bits(data, W)
-    trust = replace(trust, n_agree=s.n_agree, n_rivals=len(s.rivals))
+        evidence = judge_bits(data, W)
+    larger = stands_out(W, evidence.sigma)
+    trust = Trust(log_odds(W, evidence), evidence.sigma, larger, n_agree=s.n_agree, n_rivals=len(s.rivals))
     return s.then(result=replace(W, trust=trust))
 
 

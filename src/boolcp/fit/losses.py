@@ -6,7 +6,7 @@ import numpy as np
 
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
-from boolcp.result.trust import Deviance, Trust
+from boolcp.result.trust import Deviance, Evidence
 from boolcp.storage.dense import Array, Complete, Dense
 from boolcp.storage.filling import part_of
 from boolcp.storage.lazy import LazyWeighted
@@ -94,17 +94,17 @@ def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     return Deviance(name, scale, total(observed(data, np.nan_to_num(m))), null, np.array(without))
 
 
-def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Trust:
+def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Evidence:
     """Return for each bit of W the rise of the deviance when it is flipped, and the rise to expect."""
     if isinstance(data, LazyWeighted):
         cut, how = data.cut, [0 if atom.mode == data.cut else None for atom in W.atoms]
 
         def parts(slab: Weighted, rows: slice) -> tuple[np.ndarray, ...]:
             found = judge(slab, part_of(W, rows, cut))
-            return *(found.rise or ()), *(found.share or ())
+            return *found.rise, *(found.share or ())
 
         terms = data.ask_observed(parts, *how, *how)
-        return Trust(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
+        return Evidence(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
     m, rise, share = np.nan_to_num(W.to_tensor()), [], []
     v = data.near(m)[1]
     curvature = Array(np.ones(data.shape) if v is None else v)
@@ -114,4 +114,4 @@ def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Trust:
         rise.append(2 * (data.slice_sums(m + step * V, atom.mode) - data.slice_sums(m, atom.mode)))
         share.append(curvature.project(atom.mode, atom.dense_block()[None] ** 2)[:, 0])
     sigma = 1.0 if data.loss.is_rate else data.loss.scale / THRESHOLD
-    return Trust(rise=tuple(rise), share=tuple(share), sigma=sigma)
+    return Evidence(rise=tuple(rise), share=tuple(share), sigma=sigma)

@@ -23,6 +23,8 @@ N_SWEEPS = 50  # under a loss, at most; not tuned
 def solve_factor(data: Storage, W: BooleanCP, mode: int) -> tuple[np.ndarray, float]:
     """Return the factor (d_n, columns) of new data along one mode, bits where the atoms are Boolean, and the loss."""
     blocks, boolean = design(W, mode)
+    if W.noise is not None and len(blocks):
+        blocks = np.moveaxis(W.noise.whiten(np.moveaxis(blocks, 0, mode)), mode, 0)
     A = np.zeros((data.shape[mode], len(blocks)))
     if not len(blocks):
         return A, data.squared_norm

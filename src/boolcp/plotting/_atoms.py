@@ -66,7 +66,7 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
 def shading(W: BooleanCP, k: int) -> Any:
     """Return the opacity of each bit of atom k, (d_n,): 1 if it is certain or nothing is known, pale if uncertain."""
     mode = W.atoms[k].mode
-    if W.trust is None or W.trust.rise is None:
+    if W.trust is None or W.trust.odds is None:
         return np.ones(W.shape[mode])
     opacity = VISIBLE + (1 - VISIBLE) * np.clip(2 * W.bit_confidence()[k] - 1, 0.0, 1.0)
     return np.where(modes.undetermined_of(W, mode), 1.0, opacity)

@@ -1,34 +1,33 @@
-"""Plots of tests: selection, residual, stability."""
+"""Plots of tests: selection, residual, replication, on/off or graded."""
 
 from typing import Any
 
 import numpy as np
 
 from boolcp.plotting import look
-from boolcp.plotting.mode_labels import even_places, label_mode
-
-STABILITY = "a Stability, boolcp.stability(X, n_atoms)"
+from boolcp.result.trust import group_density
 
 
 def plot_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw the held-out error of a Selection against the number of atoms, mark the choice, and return the Axes.
+    """Draw how many atoms of a Selection come back against the number of atoms, mark the choice; return the Axes.
 
     Examples
     --------
-    >>> import boolcp
-    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, noise=0.5, random_state=0).X
-    >>> ax = boolcp.plotting.plot_selection(boolcp.select_n_atoms(X, 2, splits=2, random_state=0))
-    >>> ax.get_ylabel()
-    'held-out RMSE'
+    >>> import boolcp, numpy as np
+    >>> selection = boolcp.Selection(1, (np.array([1.0]), np.array([1.0, 0.2])), "8 fits")
+    >>> boolcp.plotting.plot_selection(selection).get_ylabel()
+    'atoms that come back'
     """
-    look.need(selection, "standard_error", "a Selection, boolcp.select_n_atoms(X)")
+    look.need(selection, "n_replicated", "a Selection, boolcp.select_n_atoms(X)")
     ax = look.make_axes(ax)
-    numbers = np.arange(len(selection.mean))
-    ax.errorbar(numbers, selection.mean, selection.standard_error, color=look.BLUE, marker="o", markersize=4, capsize=2)
+    numbers = np.arange(1, len(selection.shares) + 1)
+    ax.plot(numbers, numbers, color="0.5", linestyle="--", linewidth=1.0, label="all of them")
+    ax.plot(numbers, selection.n_replicated, color=look.BLUE, marker="o", markersize=4)
     edge = ", the largest tried" if selection.is_at_edge else ""
-    ax.axvline(selection.n_atoms, color=look.ORANGE, linestyle="--", label=f"chosen: {selection.n_atoms}{edge}")
-    look.finish(ax, "number of atoms", f"held-out {selection.measure.replace('rmse', 'RMSE')}")
-    ax.xaxis.get_major_locator().set_params(integer=True)
+    ax.axvline(selection.n_atoms, color=look.ORANGE, linestyle=":", label=f"chosen: {selection.n_atoms}{edge}")
+    look.finish(ax, "number of atoms", "atoms that come back")
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=7)
     return ax
 
@@ -65,54 +64,52 @@ def plot_residual(check: Any, ax: Any = None) -> Any:
     return ax
 
 
-def plot_stability(stability: Any, ax: Any = None) -> Any:
-    """Draw how often each atom of a Stability came back (bars), and its mean similarity (diamonds); return the Axes.
+def plot_replication(replication: Any, ax: Any = None) -> Any:
+    """Draw how often each atom of a Replication came back (bars), and its mean |cosine| (diamonds); return the Axes.
 
     Examples
     --------
     >>> import boolcp
-    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
-    >>> ax = boolcp.plotting.plot_stability(boolcp.stability(X, 2, n_runs=2, random_state=0))
-    >>> [round(bar.get_height()) for bar in ax.patches]
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 2, boolean_modes=[2], noise=0.1, random_state=0).X
+    >>> found = boolcp.replication(X, 2, boolean_modes=[2], n_parts=2, random_state=0)
+    >>> [round(bar.get_height()) for bar in boolcp.plotting.plot_replication(found).patches]
     [100, 100]
     """
-    look.need(stability, "recurrence", STABILITY)
-    n_atoms = len(stability.recurrence)
+    look.need(replication, "share", "a Replication, boolcp.replication(X, W)")
+    n_atoms = len(replication.share)
     ax = look.make_axes(ax, width=max(look.COLUMN, 0.3 * n_atoms + 0.6))
-    ax.bar(np.arange(n_atoms), 100 * stability.recurrence, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
-    style = {"s": 18, "color": look.ORANGE, "marker": "D", "zorder": 3, "label": "mean similarity", **look.EDGE}
-    ax.scatter(np.arange(n_atoms), 100 * stability.similarity.mean(axis=0), **style)
+    ax.bar(np.arange(n_atoms), 100 * replication.share, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
+    style = {"s": 18, "color": look.ORANGE, "marker": "D", "zorder": 3, "label": "100 x mean |cosine|", **look.EDGE}
+    ax.scatter(np.arange(n_atoms), 100 * replication.cosine.mean(axis=0), **style)
     ax.set(xlim=(-0.6, max(n_atoms, 1) - 0.4), ylim=(0, 104))
-    look.finish(ax, "atom", f"% of {stability.over}")
+    look.finish(ax, "atom", f"% of {replication.decomposition.trust.parts}")
     ax.xaxis.get_major_locator().set_params(integer=True)
     look.legend_above(ax, [look.make_patch("0.88", "came back"), *ax.collections])
     return ax
 
 
-def plot_bit_probability(stability: Any, atom: Any = 0, ax: Any = None) -> Any:
-    """Draw the probability of each bit of one atom of a Stability, blue where it is on, and return the Axes.
+def plot_on_off(W: Any, atom: int = 0, ax: Any = None) -> Any:
+    """Draw the amplitudes of one atom in slices that a fit has not seen, with the two groups; return the Axes.
+
+    Two separate humps: the atom is on and off. One hump: nothing shows that it is, its strength may be graded.
 
     Examples
     --------
     >>> import boolcp
-    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
-    >>> len(boolcp.plotting.plot_bit_probability(boolcp.stability(X, 2, n_runs=2, random_state=0)).patches)
-    9
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 40), 1, boolean_modes=[2], noise=0.1, random_state=0).X
+    >>> W = boolcp.decompose(X, 1, boolean_modes=[2], random_state=0)
+    >>> boolcp.plotting.plot_on_off(boolcp.assess(X, W, n_parts=4, random_state=0)).get_xlabel()
+    'amplitude in unseen slices (weight = 1)'
     """
-    look.need(stability, "bit_probability", STABILITY)
-    ax = look.make_axes(ax, height=2.0)
-    W = stability.decomposition
-    one, p = W.atoms[atom], stability.bit_probability[atom]
-    places, extent = even_places(W, one.mode)
-    width, colors = abs(extent[1] - extent[0]) / len(p), np.where(one.z, look.BLUE, look.ORANGE)
-    ax.bar(np.arange(len(p)) if places is None else places, p, width=width, color=colors)
-    ax.set(ylim=(0, 1.02), xlim=extent)
-    label_mode(ax, W, one.mode, places)
-    look.finish(ax, ylabel="probability of on")
-    if not np.isfinite(p).any():
-        words = {"ha": "center", "fontsize": 7, "transform": ax.transAxes}
-        ax.text(0.5, 0.5, "never came back: nothing is known about its bits", **words)
-    title = f"atom {atom}: came back in {100 * stability.recurrence[atom]:.0f} % of {stability.over}"
-    handles = [look.make_patch(look.BLUE, "on in the reference"), look.make_patch(look.ORANGE, "off")]
-    look.legend_above(ax, handles, title=title)
+    look.need(W, "trust", "a BooleanCP")
+    curves = group_density(W, atom)
+    if curves is None:
+        raise ValueError(f"Atom {atom} has no amplitudes in slices that a fit has not seen: W = boolcp.assess(X, W).")
+    a, edges, x, low, high = curves
+    ax = look.make_axes(ax)
+    ax.hist(a, bins=edges, color="0.85", edgecolor="0.6", linewidth=0.5)
+    for name, y, color in (("off", low, look.BLUE), ("on", high, look.ORANGE)):
+        ax.plot(x, y, color=color, linewidth=1.5, label=f"group {name}")
+    look.finish(ax, "amplitude in unseen slices (weight = 1)", "slices")
+    look.legend_above(ax, ax.lines, title=f"atom {atom}: difference of the BIC {W.trust.on_off[atom]:.0f}")
     return ax

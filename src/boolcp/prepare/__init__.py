@@ -12,6 +12,7 @@ from boolcp.prepare.common import sampling_rate
 from boolcp.prepare.signals import band_pass, baseline, bipolar, common_average, envelope, resample, zscore
 from boolcp.prepare.tables import add_table, list_events, set_events
 from boolcp.prepare.trials import count_events, count_spikes, cut_trials, join, stack_trials
+from boolcp.prepare.whiten import whiten
 
 __all__ = [
     "add_table",
@@ -33,5 +34,6 @@ __all__ = [
     "select_condition",
     "set_events",
     "stack_trials",
+    "whiten",
     "zscore",
 ]

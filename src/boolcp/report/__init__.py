@@ -24,7 +24,6 @@ from boolcp.trust.verdict import closing_words
 __all__ = ["write_report"]
 
 PLOTLY = "plotly/plotly-cartesian.min.js"  # which draws the charts, without the kinds that are not used here
-INFORMATIVE = "no test speaks against it, and it is not (almost) always on, on once only, doubled or canceled by others"
 
 
 def write_report(
@@ -79,19 +78,18 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     atoms, columns = words.describe_atoms(W, tests), words.atom_columns(W)
     for atom in atoms:
         atom["figures"] = charts.atom_figures(S, atom["number"])
-    notes = [(head, note) for head, note, *_ in columns]
-    notes += [("informative", INFORMATIVE)] * any("informative" in atom["verdict"] for atom in atoms)
+    notes, remarks = [(head, note) for head, note, *_ in columns], words.remarks(W, residual)
     errors = [float(step["relative_error"]) for step in provenance.get("history", ())]
     return environment.from_string(own_file("page.html.jinja")).render(
         title=words.title_of(W, provenance),
         subtitle=words.subtitle_of(W),
         version=__version__,
         headline=words.headline(W, provenance),
-        remarks=words.remarks(W, residual),
+        remarks=remarks,
         atoms=atoms,
         heads=[head for head, *_ in columns],
         notes=notes,
-        closing=[line for line in closing_words(W) if line.split(":")[0] not in dict(notes)],
+        closing=[line for line in closing_words(W) if line not in remarks and line.split(":")[0] not in dict(notes)],
         has_products=any(atom.rank != 1 for atom in W.atoms),
         has_mean=W.mean is not None,
         colors=charts.atom_colors(W.n_atoms),

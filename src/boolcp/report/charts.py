@@ -17,6 +17,7 @@ from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import group_density
 
 MAX_POINTS = 20_000  # of a line; beyond, the smallest and largest of each interval are kept
 MAX_CELLS = 25_000  # of an image; beyond, neighbors are averaged
@@ -90,7 +91,24 @@ def atom_figures(W: BooleanCP, k: int) -> list[Chart]:
     """Return the figures of one atom: where it is on, its real part along each mode, and an image of a dense one."""
     last = patterns.atom_panels(W, k)[-1]
     figures = [_boolean_figure(W, k) if n == W.atoms[k].mode else _real_figure(W, k, n) for n in range(W.ndim)]
-    return [*figures, _image_figure(W, k, last)] if isinstance(last, tuple) else figures
+    figures += [_image_figure(W, k, last)] if isinstance(last, tuple) else []
+    return figures + _on_off_figures(W, k)
+
+
+def _on_off_figures(W: BooleanCP, k: int) -> list[Chart]:
+    """Return a histogram of the amplitudes of an atom in entries that a fit has not seen, with both groups."""
+    if (found := group_density(W, k)) is None:
+        return []
+    a, edges, x, low, high = found
+    counts, width, name = np.histogram(a, edges)[0], edges[1] - edges[0], modes.plural(W, W.atoms[k].mode)
+    bars = {"type": "bar", "x": edges[:-1] + width / 2, "y": counts, "width": width, "marker": {"color": "#B8B8B8"}}
+    traces = [bars | {"name": name} | _hover(f"amplitude %{{x:.2f}}: %{{y}} {plain(name)}")]
+    for group, y, color in (("off", low, OFF), ("on", high, ON)):
+        line = {"color": color, "width": 2.5}
+        traces.append({"type": "scatter", "mode": "lines", "x": x, "y": y, "name": group, "line": line} | _hover(group))
+    layout = _layout(xaxis={"title": {"text": "amplitude"}}, yaxis={"title": {"text": plain(name)}}, has_legend=True)
+    caption = f"amplitude in {name} that the fit had not seen, as a share of its weight; lines: two groups"
+    return [figure(traces, layout, f"Atom {k}, {caption}", caption)]
 
 
 def _boolean_figure(W: BooleanCP, k: int) -> Chart:
@@ -115,7 +133,7 @@ def _bits_caption(W: BooleanCP, mode: int, rows: list[np.ndarray]) -> str:
 def bit_values(W: BooleanCP, k: int) -> np.ndarray:
     """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
     values = W.atoms[k].z.astype(float)
-    if W.trust is not None and W.trust.rise is not None:
+    if W.trust is not None and W.trust.odds is not None:
         values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
     return np.where(modes.undetermined_of(W, W.atoms[k].mode), 0.5, values)
 
@@ -123,7 +141,7 @@ def bit_values(W: BooleanCP, k: int) -> np.ndarray:
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
     """Return a text for each bit of an atom: on or off, and how certain that is."""
     atom, texts = W.atoms[k], []
-    is_known = W.trust is not None and W.trust.rise is not None
+    is_known = W.trust is not None and W.trust.odds is not None
     parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), modes.undetermined_of(W, atom.mode), strict=True)
     for label, is_on, value, is_unknown in parts:
         chance = f", {100 * max(value, 1 - value):.0f} % sure" if is_known else ""

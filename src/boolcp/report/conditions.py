@@ -10,6 +10,7 @@ import numpy as np
 
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import BITS
 from boolcp.trust.conditions import ConditionTest, run_tests
 
 ALPHA = 0.05
@@ -70,8 +71,9 @@ def test_note(test: ConditionTest, name: str) -> str:
         pair = [adjective(name, each) for each in test.conditions[::-1]]
         one, other = pair if len(pair) == 2 else ("the highest condition", "the lowest")
         found += f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
-    permuted = f"p: {test.n_permutations} {test.scheme} of the labels, entries taken as independent; "
-    return f"{found}{permuted}false discovery rate controlled over this page."
+    free = "" if "of runs" in test.scheme or "shifts" in test.scheme else ", entries taken as independent"
+    permuted = f"p: {test.n_permutations} {test.scheme}{free}; false discovery rate controlled over this page."
+    return " ".join([f"{found}{permuted}", *test.caveats])
 
 
 def bands(W: BooleanCP, mode: int) -> list[tuple[str, int, int]]:
@@ -121,7 +123,7 @@ def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
         else:
             factors = tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ()))
             atoms.append(replace(atom, factors=factors))
-    for name in ("rise", "share"):
+    for name in BITS:
         if (bits := getattr(W.trust, name, None)) is not None:
             moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))
     if labels is not None:

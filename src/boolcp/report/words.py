@@ -17,7 +17,8 @@ from boolcp.result import summary
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import percent
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
-from boolcp.trust.verdict import is_noise, verdicts
+from boolcp.trust.degeneracy import degeneracy
+from boolcp.trust.verdict import Verdict, is_noise, next_words, verdicts
 
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
 MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups that a sentence lists
@@ -55,8 +56,8 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
         observed = " of the observed entries" * bool(provenance.get("data", {}).get("n_missing"))
         what = f"explain{ending} {100 * W.explained():.0f} % of the {summary.explained_word(W)}{observed}"
     judged, n_small, trust = verdicts(W), int(is_noise(W).sum()), "not tested against noise yet"
-    if any(verdict.is_stable is not None or verdict.is_significant for verdict in judged):
-        n_passed = sum(verdict.is_informative for verdict in judged)
+    if any(verdict.replicates is not None for verdict in judged):
+        n_passed = sum(verdict.passes for verdict in judged)
         trust = f"{'all' if n_passed == W.n_atoms else f'{n_passed} of {W.n_atoms}'} passed all tests"
     elif n_small:
         trust = f"{n_small} of {W.n_atoms} {'is' if n_small == 1 else 'are'} no larger than noise"
@@ -65,8 +66,9 @@ def headline(W: BooleanCP, provenance: dict[str, Any]) -> str:
 
 def remarks(W: BooleanCP, residual: Any) -> list[str]:
     """Return what a reader must know of the whole: the mean, missing atoms, rivals, and what is left."""
-    left = ""
-    if residual is not None:
+    left, advice = "", next_words(W)
+    is_said = W.noise is not None or any("residual" in text for text in advice)  # a ridge leaves some correlation
+    if residual is not None and not is_said:
         at, next_to = int(np.argmax(residual.structure)), int(np.argmax(np.abs(residual.lag_correlation)))
         lag, where = residual.lag_correlation[next_to], modes.mode_text(W, next_to)
         left = "The residual looks like white noise."
@@ -74,8 +76,27 @@ def remarks(W: BooleanCP, residual: Any) -> list[str]:
             left = f"Structure is left in the residual, most along {modes.mode_text(W, at)}."
         elif abs(lag) > CORRELATED:
             left = f"No pattern is left in the residual, but neighbors along {where} are correlated ({lag:+.2f})."
-    said = [summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
+    said = [*advice, summary.mean_words(W), summary.asked_words(W), rival_words(W.trust or Trust()), left]
     return [text for text in said if text]
+
+
+def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
+    """Return in one sentence whether an atom may be read as on and off; nothing if nothing is known."""
+    if verdict.passes:
+        return "It passes all tests: it comes back in parts of the data, and it is on or off rather than graded"
+    if verdict.replicates is None:
+        return f"Careful: {verdict.text}" if verdict.text and not W.atoms[k].is_baseline else ""
+    if not verdict.replicates:
+        return "It does not come back in parts of the data: do not interpret it"
+    if verdict.is_significant is False:
+        return "It is not more than noise: do not interpret it"
+    if verdict.is_on_off is False:
+        return "It comes back, but nothing shows two groups, on and off: its strength may be graded"
+    if verdict.is_on_off and W.trust and W.trust.has_runs is not None and W.trust.has_runs[k]:
+        return f"It comes back, but neighboring {modes.plural(W, W.atoms[k].mode)} are alike: a slow state, or drift"
+    if degeneracy(W).reasons[k]:
+        return "It comes back in parts of the data" if W.atoms[k].is_baseline else f"Do not read it alone: {verdict.text}"
+    return "It comes back in parts of the data; whether it is on or off rather than graded was not tested"
 
 
 def detail_text(W: BooleanCP, k: int, tests: Tests) -> str:
@@ -162,12 +183,14 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
     alone, unique = (W.explained_alone(), W.explained_unique()) if summary.has_shares(W) else (None, None)
     sure = sure if sure is None else np.where(is_noise(W), np.nan, sure)  # the bits of an atom of noise mean nothing
     proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
-    tested = f"is the atom more than noise ({known.tested_by}, false discoveries controlled)"
+    tested = "is the atom more than noise that is independent between slices (false discoveries controlled)"
+    groups = "evidence that amplitudes in slices a fit has not seen are two groups: 10 and more is on/off"
     reached = "share of the best possible score that its bits are proved to reach"
     columns: list[tuple[str, str, Any, Callable[[float], str]]] = [
         ("sure bits", "share of the bits that are at least 95 % sure", sure, rough),
-        ("stability", f"share of {known.stable_over} that find the atom again", known.stability, rough),
-        ("p", tested, known.p_adjusted, p_text),
+        ("replication", f"share of {known.parts} that find its pattern again", known.replication, rough),
+        ("on/off", groups, known.on_off, lambda x: "-" if np.isnan(x) else f"{x:.0f}"),
+        ("p", tested, known.p_adjusted, lambda p: "-" if np.isnan(p) else p_text(p)),
         ("alone", f"share of the {what} that the atom explains by itself", alone, percent),
         ("unique", f"share of the {what} that is lost without the atom", unique, percent),
         ("certificate", reached, proved if np.isfinite(proved).any() else None, summary.proved_percent),
@@ -180,7 +203,7 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
 
 
 def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
-    """Return words and numbers about each atom, for its row and its card; baselines come last."""
+    """Return words and numbers about each atom, for its row and its card; those that pass first, baselines last."""
     columns, rows = atom_columns(W), []
     for k, (atom, verdict) in enumerate(zip(W.atoms, verdicts(W), strict=True)):
         detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"
@@ -191,10 +214,10 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
         row |= {"rank": "a block" if atom.rank is None else f"of rank {atom.rank}", "verdict": verdict.text}
         row |= {"bits": base64.b64encode(np.packbits(atom.z, bitorder="little").tobytes()).decode()}
         row |= {"text": "; ".join(filter(None, [where, differ_text(W, k, tests), peak_text(W, k)]))}
-        row |= {"against": "" if verdict.is_informative else verdict.text}
+        row |= {"plain": plain_words(W, k, verdict), "passes": verdict.passes}
         row |= {"on": "" if atom.z.all() or detail == on else on}
         rows.append(row | {"cells": [(texts[k], numbers[k]) for _, _, texts, numbers in columns]})
-    return sorted(rows, key=lambda row: bool(row["is_baseline"]))
+    return sorted(rows, key=lambda row: (not row["passes"], bool(row["is_baseline"])))
 
 
 def search_labels(W: BooleanCP) -> dict[str, list[str]]:

@@ -14,7 +14,8 @@ from boolcp import contractions
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.result import summary as texts
 from boolcp.result.labels import Labels
-from boolcp.result.trust import Deviance, Trust, UncertainBit, log_odds
+from boolcp.result.noise import Noise
+from boolcp.result.trust import Deviance, Trust, UncertainBit
 
 ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
 
@@ -149,6 +150,10 @@ class BooleanCP:
         Measures of trust in atoms and bits, from the fit and `boolcp.assess`.
     mean : ndarray of size 1 along the Boolean mode, optional
         A dense part that is there in every slice, like an intercept. `to_tensor` has it; shares are of what varies.
+    noise : Noise, optional
+        The covariance of the noise along the real modes, if the fit had one.
+    parameters : mapping, optional
+        The parameters of the BMP that fitted it, which every function that fits again uses.
     deviance : Deviance, optional
         How well it fits under a loss that is not the sum of squares. Shares are then those of the deviance.
 
@@ -200,6 +205,8 @@ class BooleanCP:
     trust: Trust | None = None
     deviance: Deviance | None = None
     mean: np.ndarray | None = None
+    noise: Noise | None = None
+    parameters: Mapping[str, Any] | None = None
     ndim: int = field(init=False)  #: The order N.
     n_atoms: int = field(init=False)  #: The number K of atoms.
     boolean_mode: np.ndarray = field(init=False)  #: The Boolean mode of each atom, (K,).
@@ -503,23 +510,15 @@ class BooleanCP:
 
         return certify_on(self, X, mask, weights, effort)
 
-    def bit_confidence(self, *, refit: bool = True, sigma: float | None = None) -> tuple[np.ndarray, ...]:
+    def bit_confidence(self) -> tuple[np.ndarray, ...]:
         """Return for each atom the probability that each of its bits is right, given the other atoms, (d_n,) each.
 
         A value below 0.5 says that the data favor the opposite bit.
 
-        Parameters
-        ----------
-        refit : bool
-            Judge each bit by the atom's real part as the other slices show it. These probabilities are calibrated.
-            False keeps the real part fixed, which is too optimistic where an atom is on in few slices.
-        sigma : float, optional
-            Standard deviation of the noise; by default estimated from the residual.
         """
-        odds = log_odds(self, sigma, refit=refit)
-        if odds is None:
+        if self.trust is None or self.trust.odds is None:
             raise ValueError("The confidence of bits needs the data: fit it, or call W = boolcp.assess(X, W).")
-        return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in odds)
+        return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in self.trust.odds)
 
     def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:
         """Return the bits whose confidence is below a limit, the least certain first."""
@@ -537,7 +536,7 @@ class BooleanCP:
 
         *alone* is the share of variance that the atom explains by itself, *unique* the share that is lost without it.
         *certificate* is about the search: the part of the best possible score that z provably reaches. *sure bits* is
-        the share of bits with a confidence of at least 95 %. `boolcp.assess` adds *stability*, *p* and the verdict.
+        the share of bits with a confidence of at least 95 %. `boolcp.assess` adds *replication*, *p* and the verdict.
 
         Examples
         --------
@@ -551,7 +550,6 @@ class BooleanCP:
         35 parameters and 17 bits for 720 entries.
         Proved: the bits of every atom reach at least 99.9 % of the best possible score.
         Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.
-        Unique: no other 2 atoms give the same sum.
         """
         return texts.summary(self)
 

@@ -39,8 +39,11 @@ def html_text(W: "BooleanCP") -> str:
 
 
 def _apart(W: "BooleanCP", rows: list[str]) -> tuple[list[str], list[str]]:
-    """Return the rows of atoms that are on or off, and those of baselines."""
-    pairs = list(zip(W.atoms, rows, strict=True))
+    """Return the rows of atoms that are on or off, those that pass all tests first, and those of baselines."""
+    from boolcp.trust.verdict import verdicts
+
+    passing = [verdict.passes for verdict in verdicts(W)]
+    pairs = [(W.atoms[k], rows[k]) for k in sorted(range(W.n_atoms), key=lambda k: not passing[k])]
     return [row for atom, row in pairs if not atom.is_baseline], [row for atom, row in pairs if atom.is_baseline]
 
 
@@ -90,11 +93,12 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     known, sure, judged = W.trust or Trust(), sure_share(W), verdicts(W)
     if sure is not None:  # the bits of an atom of noise mean nothing
         shares["sure bits"] = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
-    shares |= {} if known.stability is None else {"stability": known.stability}
-    rough = ("sure bits", "stability")
+    shares |= {} if known.replication is None else {"replication": known.replication}
+    rough = ("sure bits", "replication")
     columns |= {name: [percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}
     columns["certificate"] = [proved_percent(atom.certificate) for atom in W.atoms]
-    columns |= {} if known.p_adjusted is None else {"p": [p_text(p) for p in known.p_adjusted]}
+    if known.p_adjusted is not None:
+        columns["p"] = ["-" if np.isnan(p) else p_text(p) for p in known.p_adjusted]
     if any(verdict.text for verdict in judged):
         columns[VERDICT] = [verdict.text for verdict in judged]
     return [tuple(columns), *zip(*columns.values(), strict=True)]
@@ -110,7 +114,8 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     if certificates and not np.isnan(certificates).any():
         which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
         said.append(f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score.")
-    if not known.is_limited and W.n_atoms >= MANY and len(W.members) == 1:
+    limited = (W.parameters or {}).get("boolean_modes") is not None
+    if not limited and W.n_atoms >= MANY and len(W.members) == 1:
         mode, advice = W.atoms[0].mode, "choose other modes with boolean_modes"
         if W.ndim == 2:
             advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"

@@ -9,8 +9,9 @@ import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels, labels_of, mode_names
+from boolcp.result.noise import Noise
 from boolcp.result.summary import has_shares
-from boolcp.result.trust import Deviance, Trust, log_odds, sure_share
+from boolcp.result.trust import ATOMS, BITS, Deviance, Trust, sure_share
 from boolcp.system import load_extra
 
 PREFIX = "boolcp_"
@@ -40,7 +41,8 @@ def atom_table(W: BooleanCP) -> dict[str, np.ndarray]:
         "alone": W.explained_alone() if has_shares(W) else None,
         "unique": W.explained_unique() if has_shares(W) else None,
         "sure_bits": sure_share(W),
-        "stability": known.stability,
+        "replication": known.replication,
+        "on_off": known.on_off,
         "p_value": known.p_value,
         "p_adjusted": known.p_adjusted,
         "degeneracy": degeneracy(W).score,
@@ -65,9 +67,10 @@ def to_xarray(W: BooleanCP) -> Any:
     ranks = np.array([atom.rank or 0 for atom in W.atoms], dtype=int)
     terms = np.repeat(np.arange(W.n_atoms), np.maximum(ranks, 1))
     by_atom = {"boolean_mode_index": W.boolean_mode, "rank": ranks, "data_inner": W.data_inner} | atom_table(W)
-    bits: dict[str, Any] = {} if log_odds(W) is None else {"bit_confidence": W.bit_confidence()}
+    bits: dict[str, Any] = {}
     table: dict[str, Any] = {}  # {name: (axes, array)}, where a number is a mode
     header: dict[str, Any] = {"shape": W.shape, "data_norm2": W.data_norm2, "trust": None, "deviance": None}
+    header["parameters"] = None if W.parameters is None else dict(W.parameters)
     for n, d in enumerate(W.shape):
         A = np.full((d, len(terms)), np.nan)
         for k, atom in enumerate(W.atoms):
@@ -88,15 +91,22 @@ def to_xarray(W: BooleanCP) -> Any:
         table["mean"] = tuple(n if size == W.shape[n] else "one" for n, size in enumerate(W.mean.shape)), W.mean
     if W.trust is not None:
         known = {f.name: getattr(W.trust, f.name) for f in fields(W.trust)}
-        bits |= {f"bit_{name}": known.pop(name) for name in ("rise", "share") if known[name] is not None}
-        header["trust"] = {name: value for name, value in known.items() if not isinstance(value, np.ndarray)}
+        bits |= {"bit_confidence": W.bit_confidence()} if W.trust.odds is not None else {}
+        bits |= {f"bit_{name}": value for name in BITS if (value := known.pop(name)) is not None}
+        by_atom |= {name: known.pop(name) for name in ATOMS}
+        header["trust"] = known
+    if W.noise is not None:
+        table |= {f"noise_{dims[n]}": ((n, f"other_{dims[n]}"), S) for n, S in W.noise.covariances.items()}
     if W.deviance is not None:
         header["deviance"] = asdict(W.deviance) | {"without": np.asarray(W.deviance.without).tolist()}
     for name, columns in bits.items():
         for k, atom in enumerate(W.atoms):  # nan for atoms that are real along the mode
             empty = (atom.mode, "atom"), np.full((len(atom.z), W.n_atoms), np.nan)
             table.setdefault(f"{name}_{dims[atom.mode]}", empty)[1][:, k] = columns[k]
-    table |= {name: (("atom",), np.asarray(values)) for name, values in by_atom.items() if values is not None}
+    axes = {1: ("atom",), 2: ("atom", "group")}
+    table |= {
+        name: (axes[np.ndim(values)], np.asarray(values)) for name, values in by_atom.items() if values is not None
+    }
     used, prefix = {*labels.dims, *labels.coords, *labels.extra}, ""
     while used & {*table, "atom", "term", "other_atom"} if not prefix else any(n.startswith(prefix) for n in used):
         prefix = f"{prefix}_" if prefix else PREFIX
@@ -147,17 +157,24 @@ def from_xarray(dataset: Any) -> BooleanCP:
     parts: dict[str, Any] = {name: _take(arrays, name, size, "f") for name, size in wanted.items() if name in arrays}
     if header["trust"] is not None:
         known = dict(header["trust"])
-        known |= {n: _take(arrays, n, (K,), "f") for n in ("p_value", "p_adjusted", "stability") if n in arrays}
-        for name in ("rise", "share"):
+        for name in ATOMS:
+            if name in arrays:
+                found = _take(arrays, name, (K, 4) if name == "groups" else (K,), "fb", is_finite=False)
+                known[name] = found.astype(bool) if name in ("stands_out", "has_runs") else found
+        for name in BITS:
             if atoms and f"bit_{name}_{dims[modes[0]]}" in arrays:
                 sizes = [(f"bit_{name}_{dims[n]}", (shape[n], K)) for n in modes]
-                found = [_take(arrays, *size, "f", is_finite=False)[:, k] for k, size in enumerate(sizes)]
-                if not all(np.isfinite(column).all() for column in found):
-                    raise ValueError(f"bit_{name} must be finite numbers")
-                known[name] = tuple(found)
+                known[name] = tuple(_take(arrays, *size, "f", is_finite=False)[:, k] for k, size in enumerate(sizes))
+                if name == "odds" and not all(np.isfinite(column).all() for column in known[name]):
+                    raise ValueError("bit_odds must be finite numbers")
+        known["correlation"] = tuple(map(float, known["correlation"]))
         parts["trust"] = Trust(**known)
     if header["deviance"] is not None:
         parts["deviance"] = Deviance(**header["deviance"] | {"without": np.array(header["deviance"]["without"], float)})
+    noise = {n: arrays[f"noise_{dim}"] for n, dim in enumerate(dims) if f"noise_{dim}" in arrays}
+    if noise:
+        parts["noise"] = Noise({n: _take(arrays, f"noise_{dims[n]}", (shape[n],) * 2, "f") for n in noise})
+    parts["parameters"] = header["parameters"]
     norm2 = None if header["data_norm2"] is None else float(header["data_norm2"])
     W = BooleanCP(shape, atoms, weights, data_norm2=norm2, undetermined=undetermined or None, **parts)
     if header["is_labelled"]:

@@ -34,12 +34,13 @@ if TYPE_CHECKING:
 
 ABOVE_FLOOR = 3.0  # standard deviations: noise alone gets there in one of a hundred cases
 EXTRA_NOISE = 3.0  # standard errors by which the spread along an atom must exceed the noise; not tuned
+BITS = ("odds", "amplitude")  # fields of Trust with a number for each bit
+ATOMS = ("stands_out", "replication", "same_bits", "on_off", "groups", "has_runs", "p_value", "p_adjusted")
 ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or of a variance
 
 
-@dataclass(frozen=True, eq=False)
-class Trust:
-    """Numbers for each atom, and for each of its bits; None where they have not been computed.
+class Evidence(NamedTuple):
+    """What the bits of each atom rest on, from a fit.
 
     Attributes
     ----------
@@ -51,38 +52,73 @@ class Trust:
         Under a different loss the rise to expect, over the squared weight.
     sigma : float
         Standard deviation of the noise, estimated from the residual; 1 for counts and bits.
+    """
+
+    rise: tuple[np.ndarray, ...]
+    share: tuple[np.ndarray, ...] | None
+    sigma: float
+
+
+@dataclass(frozen=True, eq=False)
+class Trust:
+    """Numbers for each atom, and for each of its bits; None where they have not been computed.
+
+    Attributes
+    ----------
+    odds : tuple of ndarray, (d_n,) each
+        For each atom the log odds that each bit is right: from the fit, or, where `boolcp.assess` found the atom to be
+        on/off, from the two groups of its amplitudes.
+    sigma : float
+        Standard deviation of the noise in the units of the fit.
+    stands_out : ndarray of bool, (K,)
+        Which atoms explain more than an atom that is fitted to pure white noise.
+    correlation : tuple of float
+        For each mode that is real in all atoms how far the residual is correlated along it, from 0 to 1.
+    replication : ndarray of shape (K,)
+        Share of fits to parts of the data in which the pattern of the atom comes back.
+    same_bits : ndarray of shape (K,)
+        Share of its bits that are the same in those fits.
+    amplitude : tuple of ndarray, (d_n,) each
+        How strong the atom is in each slice that was held out of a fit, in units of its weight; NaN if unknown.
+    on_off : ndarray of shape (K,)
+        Evidence that these amplitudes are two groups rather than one hump: difference of the BIC; NaN if not tested.
+    groups : ndarray of shape (K, 4)
+        Mean of both groups, their standard deviation, and the share of the upper one.
+    has_runs : ndarray of bool, (K,)
+        Whether amplitudes of neighbors are alike, so that slices are not independent: drift, or a slow state.
     p_value, p_adjusted : ndarray of shape (K,)
-        Of the test whether the atom is more than noise, and with the false discovery rate controlled over the atoms.
-    stability : ndarray of shape (K,)
-        Share of other fits in which the atom came back.
-    tested_by, stable_over : str
-        The scheme of the test; which other fits: the scheme, their number and the mode.
+        Of the test whether the atom is more than noise that is independent between slices, and with the false discovery
+        rate controlled over the atoms; NaN where there is no such test.
+    parts : str
+        Which fits: their number, the scheme and the mode.
     n_agree, n_rivals, n_asked : int
         How many starts of the search led to the solution (0 if unknown), how many other solutions with other atoms had
         a loss higher by at most 0.5 %, and how many atoms were asked for if fewer were found (otherwise 0).
-    is_limited : bool
-        True if the caller named the modes that may be Boolean (`boolean_modes`).
 
     Examples
     --------
     >>> from boolcp import datasets, decompose
     >>> trust = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0).trust
-    >>> [len(rise) for rise in trust.rise], round(trust.sigma, 1), trust.stability
+    >>> [len(odds) for odds in trust.odds], round(trust.sigma, 1), trust.replication
     ([9, 8], 1.0, None)
     """
 
-    rise: tuple[np.ndarray, ...] | None = None
-    share: tuple[np.ndarray, ...] | None = None
+    odds: tuple[np.ndarray, ...] | None = None
     sigma: float | None = None
+    stands_out: np.ndarray | None = None
+    correlation: tuple[float, ...] = ()
+    replication: np.ndarray | None = None
+    same_bits: np.ndarray | None = None
+    amplitude: tuple[np.ndarray, ...] | None = None
+    on_off: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    has_runs: np.ndarray | None = None
     p_value: np.ndarray | None = None
     p_adjusted: np.ndarray | None = None
-    tested_by: str = ""
-    stability: np.ndarray | None = None
-    stable_over: str = ""
+    parts: str = ""
     n_agree: int = 0
     n_rivals: int = 0
     n_asked: int = 0
-    is_limited: bool = False
 
     def take(self, positions: Sequence[int] | np.ndarray) -> "Trust":
         """Return the measures of some of the atoms.
@@ -90,11 +126,11 @@ class Trust:
         Examples
         --------
         >>> import boolcp, numpy as np
-        >>> boolcp.Trust(stability=np.array([1.0, 0.5])).take([1]).stability.tolist()
+        >>> boolcp.Trust(replication=np.array([1.0, 0.5])).take([1]).replication.tolist()
         [0.5]
         """
         some: dict[str, Any] = {}
-        for name in ("rise", "share", "p_value", "p_adjusted", "stability"):
+        for name in (*BITS, *ATOMS):
             values = getattr(self, name)
             if values is not None:
                 some[name] = tuple(values[k] for k in positions) if isinstance(values, tuple) else values[positions]
@@ -134,13 +170,13 @@ class Deviance:
 
 def rival_words(known: Trust) -> str:
     """Say that the data allow other solutions, nothing without a sign of it or if it is known which atoms come back."""
-    if known.stability is not None:
+    if known.replication is not None:
         return ""
     if known.n_rivals:
         many = "1 other solution has" if known.n_rivals == 1 else f"{known.n_rivals} other solutions have"
-        return f"Other atoms fit as well: {many} a loss within 0.5 % of the best one. See boolcp.stability."
+        return f"Other atoms fit as well: {many} a loss within 0.5 % of the best one. See boolcp.replication."
     if known.n_agree == 1:
-        return "Other atoms may fit as well: no two starts of the search agree. See boolcp.stability."
+        return "Other atoms may fit as well: no two starts of the search agree. See boolcp.replication."
     return ""
 
 
@@ -217,22 +253,17 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     return cosine ** (2 if bent else 1) * (2 * z - 1) * (evidence + np.log((ones + 0.5) / (len(z) - ones - 0.5)))
 
 
-def log_odds(W: "BooleanCP", sigma: float | None = None, *, refit: bool = True) -> tuple[np.ndarray, ...] | None:
-    """Return for each atom the log odds that each of its bits is right, (d_n,) each; None if unknown."""
-    known = W.trust
-    if known is None or known.rise is None or known.sigma is None:
-        return None
-    sigma = max(known.sigma if sigma is None else float(sigma), np.finfo(float).tiny ** 0.25)
-    if not refit:
-        return tuple(rise / (2 * sigma**2) for rise in known.rise)
-    shares = known.share or tuple(np.ones(len(atom.z)) for atom in W.atoms)
-    parts = zip(W.atoms, W.weights, known.rise, shares, strict=True)
+def log_odds(W: "BooleanCP", evidence: Evidence) -> tuple[np.ndarray, ...]:
+    """Return for each atom the log odds that each of its bits is right, (d_n,) each."""
+    sigma = max(evidence.sigma, np.finfo(float).tiny ** 0.25)
+    shares = evidence.share or tuple(np.ones(len(atom.z)) for atom in W.atoms)
+    parts = zip(W.atoms, W.weights, evidence.rise, shares, strict=True)
     return tuple(bit_log_odds(atom, float(weight), rise, share, sigma) for atom, weight, rise, share in parts)
 
 
 def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:
     """Return for each atom the share of bits with a confidence of at least 95 %, (K,); None if unknown."""
-    odds = log_odds(W)
+    odds = None if W.trust is None else W.trust.odds
     limit = np.log(least / (1 - least))
     return None if odds is None else np.array([np.mean(each >= limit) for each in odds], dtype=float)
 
@@ -256,6 +287,23 @@ def stands_out(W: "BooleanCP", sigma: float) -> np.ndarray:
     floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR
     total = W.data_norm2 if W.deviance is None else W.deviance.null
     return np.sqrt(np.maximum(W.explained_unique(), 0) * total) > floors * sigma
+
+
+def group_density(W: "BooleanCP", k: int) -> tuple[np.ndarray, ...] | None:
+    """Return the held-out amplitudes of an atom, edges of bins, and both groups as numbers per bin along a grid.
+
+    None if they have not been computed.
+    """
+    known = W.trust
+    if known is None or known.amplitude is None or known.groups is None or not np.isfinite(known.groups[k]).all():
+        return None
+    a, (low, high, spread, share) = known.amplitude[k], known.groups[k]
+    a = a[np.isfinite(a)]
+    edges = np.linspace(a.min(), a.max(), min(max(int(2 * np.sqrt(len(a))), 8), 40) + 1)
+    width = edges[1] - edges[0]
+    x, scale = np.linspace(edges[0] - width, edges[-1] + width, 200), len(a) * width / (spread * np.sqrt(2 * np.pi))
+    curves = [part * scale * np.exp(-0.5 * ((x - m) / spread) ** 2) for m, part in ((low, 1 - share), (high, share))]
+    return a, edges, x, *curves
 
 
 def p_text(p: float) -> str:

@@ -1,40 +1,24 @@
-"""`assess`: all tests of trust in a decomposition, in one call."""
+"""`assess`: what can be said of each atom, in one call; `consensus`: only the atoms that come back."""
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-from boolcp import checks
+import numpy as np
+
 from boolcp.fit import certify, losses
-from boolcp.result.atoms import BooleanCP
+from boolcp.fit.transform import solve_factor
+from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.trust import Trust, log_odds, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.weighted import SQUARES, Loss
-from boolcp.trust.repeated_fits import prepare, without_mean
-from boolcp.trust.significance import significance
-from boolcp.trust.stability import stability
+from boolcp.trust.repeated_fits import prepare
+from boolcp.trust.replication import OFTEN, replication
 
-TESTS = ("significance", "stability")
-OF_THE_FIT = ("n_agree", "n_rivals", "n_asked", "is_limited")  # known from the fit alone: a test keeps them
+OF_THE_FIT = ("correlation", "n_agree", "n_rivals", "n_asked")  # known from the fit alone
 
 
-def assess(
-    X: Any,
-    W: BooleanCP,
-    *,
-    tests: Sequence[str] = TESTS,
-    scheme: str = "halves",
-    mode: int | str = -1,
-    n_runs: int = 5,
-    noise: str | None = None,
-    sigma: float | None = None,
-    mask: Any = None,
-    weights: Any = None,
-    n_jobs: int = 1,
-    random_state: Any = None,
-    verbose: int = 0,
-    **options: Any,
-) -> BooleanCP:
-    """Return W with measures of trust: confidence of bits, significance and stability of atoms.
+def assess(X: Any, W: Any, *, mask: Any = None, weights: Any = None, random_state: Any = None, **how: Any) -> BooleanCP:
+    """Return W with what can be said of its atoms: replication, on/off or graded, and the test against noise.
 
     `summary`, `to_dataframe`, saved files and reports then show them, with one verdict for each atom.
 
@@ -42,44 +26,84 @@ def assess(
     ----------
     X : array-like or xarray.DataArray
         The tensor that W decomposes, in memory.
-    W : BooleanCP
+    W : BooleanCP or BMP
         The decomposition.
-    tests : sequence of {"significance", "stability"}
-        The tests besides the confidence of bits. The first costs one fit, the second two for each run of halves.
-    scheme, mode, n_runs
-        As in `stability`.
-    noise, sigma
-        As in `significance`; by default "normal", or "poisson" if W was fitted with that loss.
-    mask, weights, n_jobs, random_state, verbose, **options
-        As in `select_n_atoms`; parameters of BMP are by default those that W was fitted with.
+    mask, weights, random_state, **how
+        As in `replication`.
 
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
-    >>> W = boolcp.decompose(X, 3, random_state=0)
-    >>> W = boolcp.assess(X, W, n_runs=2, random_state=0)
-    >>> W.trust.stability.tolist()
-    [1.0, 1.0, 0.25]
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
+    >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
+    >>> W = boolcp.assess(X, W, n_parts=4, random_state=0)
+    >>> W.trust.replication.tolist()
+    [1.0, 1.0, 0.0]
     """
-    for test in (tests,) if isinstance(tests, str) else tests:
-        checks.check_choice(test, "tests", TESTS)
-    data = prepare(assess, X, 0, options, mask=mask, weights=weights, W=W)
-    values, atoms = without_mean(data.values, W)
+    if isinstance(W, int):
+        raise TypeError("assess: the second argument is the decomposition of X: boolcp.decompose(X, n_atoms) first.")
+    data, W = prepare(assess, X, W, {}, mask=mask, weights=weights, seed=None)
+    atoms = W if W.noise is None else W.noise.whiten_atoms(W)
+    values, atoms = data.values if atoms.mean is None else data.values - atoms.mean, replace(atoms, mean=None)
     loss = SQUARES if W.deviance is None else Loss(W.deviance.loss, W.deviance.scale)
     storage = make_storage(values, data.observed, data.weights, loss)
     judge: Any = certify.judge_bits if W.deviance is None else losses.judge
-    trust = judge(storage, atoms)
-    given: dict[str, Any] = {"reference": W, "mask": mask, "weights": weights, **options}
-    noise = noise or ("poisson" if data.model.loss == "poisson" else "normal")
-    rngs = checks.make_generator(random_state).spawn(2)
-    if "significance" in tests:
-        tested = significance(X, noise=noise, sigma=sigma, random_state=rngs[0], **given)
-        how = f"data thinning, {noise.replace('poisson', 'Poisson')} noise{tested.unequal_words}"
-        trust = replace(trust, p_value=tested.p_value, p_adjusted=tested.p_adjusted, tested_by=how)
-    if "stability" in tests:
-        given |= {"n_runs": n_runs, "n_jobs": n_jobs, "verbose": verbose, "random_state": rngs[1]}
-        found = stability(X, scheme=scheme, mode=mode, **given)
-        trust = replace(trust, stability=found.recurrence, stable_over=found.over)
+    evidence = judge(storage, atoms)
+    atoms = atoms if W.deviance is not None else certify.with_system(atoms, storage)
     kept = {} if W.trust is None else {name: getattr(W.trust, name) for name in OF_THE_FIT}
-    return replace(W, trust=replace(trust, **kept))
+    known = {"sigma": evidence.sigma, "stands_out": stands_out(atoms, evidence.sigma)}
+    W = replace(W, trust=Trust(log_odds(atoms, evidence), **known, **kept))
+    return replication(X, W, mask=mask, weights=weights, random_state=random_state, **how).decomposition
+
+
+def consensus(
+    X: Any, W: Any = 10, *, mask: Any = None, weights: Any = None, random_state: Any = None, **how: Any
+) -> BooleanCP:
+    """Return only the atoms that replicate: their patterns averaged over the fits, bits and weights of all data.
+
+    Parameters
+    ----------
+    X, W, mask, weights, random_state, **how
+        As in `replication`. All atoms must be Boolean along the mode of the parts.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
+    >>> boolcp.consensus(X, 4, boolean_modes=[2], n_parts=4, random_state=0).n_atoms
+    2
+    """
+    found = replication(X, W, mask=mask, weights=weights, random_state=random_state, **how)
+    W, mode = found.decomposition, found.mode
+    if any(atom.mode != mode for atom in W.atoms):
+        raise ValueError(
+            f"Some atoms are not Boolean along mode {W.mode_name(mode)}, along which the data were split: "
+            f"fit with boolean_modes=[{mode if W.dims is None else W.dims[mode]!r}]."
+        )
+    kept = np.flatnonzero(found.share >= OFTEN)
+    white = W if W.noise is None else W.noise.whiten_atoms(W)
+    data, _ = prepare(consensus, X, W, {}, mask=mask, weights=weights, seed=None)
+    storage = make_storage(data.values if white.mean is None else data.values - white.mean, data.observed, data.weights)
+    few = white[kept]
+    few = replace(few, mean=None, noise=None, atoms=tuple(averaged(white.atoms[k], found.patterns[k]) for k in kept))
+    if len(kept):
+        bits = solve_factor(storage, few, mode)[0] > 0.5
+        few = replace(few, atoms=tuple(replace(atom, z=z) for atom, z in zip(few.atoms, bits.T, strict=True)))
+        few = certify.with_system(few[bits.any(axis=0)], storage)
+        assert few.data_inner is not None
+        few = replace(few, weights=np.linalg.lstsq(few.observed_gram(), few.data_inner, rcond=None)[0])
+    if W.noise is not None:
+        few, values = W.noise.restore_atoms(few), np.asarray(X, dtype=float)
+        few = certify.with_system(few, make_storage(values if W.mean is None else values - W.mean))
+    return replace(few, mean=W.mean, noise=W.noise)
+
+
+def averaged(atom: Atom, pattern: np.ndarray) -> Atom:
+    """Return an atom with an averaged real part, of rank one if it was."""
+    V = pattern.reshape(atom.real_shape)
+    if atom.rank != 1 or V.ndim > 2:
+        return atom if atom.rank is not None else replace(atom, block=V)
+    if V.ndim == 1:
+        return replace(atom, factors=(V[:, None],))
+    U, _, Vt = np.linalg.svd(V, full_matrices=False)
+    return replace(atom, factors=(U[:, :1], Vt[:1].T))

@@ -9,12 +9,16 @@ import numpy as np
 import scipy.stats
 
 from boolcp import checks
-from boolcp.plotting.mode_labels import group_names, mode_text
+from boolcp.plotting.mode_labels import group_names, is_unordered, mode_text
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
+from boolcp.trust.replication import correlated
 from boolcp.trust.tables import table_text
 
 CHUNK = 2**22  # numbers of a temporary array
+LEAST = 0.001  # smallest p-value of a design that is worth a word
+WORDS = {"permute": "permutations", "runs": "permutations of runs of equal labels", "shift": "shifts"}
+FEW_CHANGES = 1.64  # standard deviations; runs of labels that are not clustered cost hardly any power
 TIES = 1e-9  # statistics that differ by less, relative to the largest possible one, are equal
 
 
@@ -44,9 +48,13 @@ class ConditionTest:
     is_boolean : ndarray of bool, shape (K,)
         Whether the atom is Boolean along the mode.
     n_permutations : int
-        Number of random permutations; no p-value is below 1 / (n_permutations + 1).
+        Number of random permutations.
     scheme : str
         How labels were permuted, in words.
+    smallest_p : float
+        The p-value of an atom that is exactly the labels: the design allows no smaller one.
+    is_drift : ndarray of bool, shape (K,)
+        Whether the bits of the atom are one long run, as slow drift gives, so that any slow label fits them.
 
     Examples
     --------
@@ -68,6 +76,8 @@ class ConditionTest:
     is_boolean: np.ndarray
     n_permutations: int
     scheme: str
+    smallest_p: float
+    is_drift: np.ndarray
     mode_name: str
 
     def is_significant(self, alpha: float = 0.05) -> np.ndarray:
@@ -93,7 +103,7 @@ class ConditionTest:
         along mode 0: False (24), True (16); 9999 permutations
         atom    is  False  True  effect   AUC       p  p adjusted
            0  bits   0.00  1.00   +1.00  1.00  0.0001      0.0002
-           1  real  -0.19  0.10   +0.29  0.68   0.051       0.051
+           1  real  -0.19  0.10   +0.29  0.68   0.052       0.052
         """
         sizes = ["effect", "AUC"] if self.conditions else ["rank correlation"]
         rows = [["atom", "is", *self.conditions, *sizes, "p", "p adjusted"]]
@@ -104,7 +114,17 @@ class ConditionTest:
             rows.append([str(k), kind, *numbers, effect, *auc, f"{p:.2g}", f"{self.p_adjusted[k]:.2g}"])
         groups = ", ".join(f"{name} ({n})" for name, n in zip(self.conditions, self.counts, strict=True))
         title = f"along {self.mode_name}: {groups or 'a numeric covariate'}; {self.n_permutations} {self.scheme}"
-        return table_text(title, rows)
+        return "\n".join([table_text(title, rows), *self.caveats])
+
+    @property
+    def caveats(self) -> list[str]:
+        """Return what limits the test: the smallest p-value that its design allows, and drift."""
+        said, drifting = [], [str(k) for k in np.flatnonzero(self.is_drift)]
+        if self.smallest_p > LEAST:
+            said.append(f"The order of the labels allows no p below {self.smallest_p:.2g}.")
+        if drifting:
+            said.append(f"Atoms whose bits are one long run: {', '.join(drifting)}. That may be slow drift.")
+        return said
 
     def __repr__(self) -> str:
         n, total = int(self.is_significant().sum()), len(self.p_value)
@@ -122,7 +142,7 @@ def compare_conditions(
     mode: int | str | None = None,
     blocks: Any = None,
     numeric: bool | None = None,
-    scheme: str = "permute",
+    scheme: str | None = None,
     n_permutations: int = 9999,
     random_state: Any = 0,
 ) -> ConditionTest:
@@ -145,9 +165,11 @@ def compare_conditions(
         Groups of entries (sessions, subjects, runs) within which labels are permuted and values compared.
     numeric : bool, optional
         Whether labels are numbers to correlate with. By default fractional numbers are, and all others are conditions.
-    scheme : {"permute", "shift"}
-        Permute the entries, as if they were independent, or shift all of them along the mode by a random amount, which
-        preserves the correlation of neighbors. The latter is for slow covariates, such as running speed.
+    scheme : {"permute", "runs", "shift"}, optional
+        Permute the entries, as if they were independent; permute whole runs of equal labels; or shift all entries along
+        the mode by a random amount, which preserves the correlation of neighbors, too. By default runs where labels
+        come in runs (stretches of one condition), shifts where a covariate is slow or the bits of an atom come in runs,
+        and else permutations, also along modes without an order, such as channels and subjects.
     n_permutations : int
         Number of random permutations.
     random_state : int, Generator or None
@@ -158,9 +180,9 @@ def compare_conditions(
     >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
     >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
-    [0.0001, 0.0507]
+    [0.0001, 0.0516]
     """
-    checks.check_choice(scheme, "scheme", ("permute", "shift"))
+    checks.check_choice(scheme or "permute", "scheme", tuple(WORDS))
     checks.check_integer(n_permutations, "n_permutations", 1)
     at = find_mode(W, labels, mode)
     given = read_along(W, at, labels, "labels")
@@ -183,12 +205,33 @@ def compare_conditions(
         raise ValueError("labels has only one value: there is nothing to compare.")
     if blocks is not None and not center(design.T, groups).any():
         raise ValueError("labels do not differ within any of the blocks, so they cannot be permuted within them.")
-    p = permutation_p(Y, design, groups, scheme, n_permutations, checks.make_generator(random_state))
-    how = "permutations" if scheme == "permute" else "shifts"
+    chosen = scheme or ("permute" if is_unordered(W, at) else scheme_for(design))
+    codes = design @ np.arange(1.0, 1 + design.shape[1])  # of an atom that is the labels
+    rng = checks.make_generator(random_state)
+    *p, smallest = permutation_p(np.vstack([Y, codes]), design, groups, chosen, n_permutations, rng)
+    p_value, how = np.array(p), WORDS[chosen]
+    slow = np.array([correlated(y) for y in Y], dtype=bool)
+    if scheme is None and chosen == "permute" and slow.any() and not is_unordered(W, at):
+        p_value[slow] = permutation_p(Y[slow], design, groups, "shift", n_permutations, rng)
+        how += f" (shifts for atoms in runs: {', '.join(map(str, np.flatnonzero(slow)))})"
     how = how if blocks is None else f"{how} within {groups.max() + 1} blocks"
     sizes = (design.sum(axis=0).astype(int)[: len(names)], *describe(Y, design, groups, names))
-    adjusted = scipy.stats.false_discovery_control(p) if len(p) else p
-    return ConditionTest(at, names, *sizes, p, adjusted, W.boolean_mode == at, n_permutations, how, mode_text(W, at))
+    adjusted = scipy.stats.false_discovery_control(p_value) if len(p) else p_value
+    is_bits, n_edges = W.boolean_mode == at, np.count_nonzero(np.diff(Y, axis=1), axis=1)
+    drift = is_bits & slow & (n_edges <= 2)
+    rest: tuple[Any, ...] = (n_permutations, how, float(smallest), drift, mode_text(W, at))
+    return ConditionTest(at, names, *sizes, p_value, adjusted, is_bits, *rest)
+
+
+def scheme_for(design: np.ndarray) -> str:
+    """Return how labels are permuted that come in runs, or not: a test of the number of changes between neighbors."""
+    d = len(design)
+    if design.shape[1] == 1:
+        return "shift" if correlated(design[:, 0]) else "permute"
+    counts = design.sum(axis=0)
+    change = 1 - float(counts @ (counts - 1)) / (d * (d - 1))  # probability in a random order
+    missing = (d - 1) * change - int(np.any(np.diff(design, axis=0), axis=1).sum())
+    return "runs" if missing > FEW_CHANGES * np.sqrt((d - 1) * change * (1 - change)) else "permute"
 
 
 def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
@@ -248,11 +291,14 @@ def permutation_p(
         n = min(step, n_permutations - start)
         orders = np.empty((n, len(groups)), dtype=int)
         for places in members:
-            if scheme == "permute":
-                orders[:, places] = rng.permuted(np.tile(places, (n, 1)), axis=1)
-            else:
+            if scheme == "shift":
                 shifts = rng.integers(len(places), size=(n, 1))
                 orders[:, places] = places[(np.arange(len(places)) + shifts) % len(places)]
+            else:  # runs in a random order, or single entries
+                starts = np.ones(len(places), dtype=bool)
+                starts[1:] = scheme == "permute" or np.any(np.diff(design[places], axis=0), axis=1)
+                keys = rng.random((n, int(starts.sum())))[:, np.cumsum(starts) - 1]
+                orders[:, places] = places[np.argsort(keys, axis=1, kind="stable")]
         found = np.sum((R[:, orders] @ basis) ** 2, axis=2)  # (K, permutations)
         n_above += np.sum(found >= observed[:, None], axis=1)
     return (1 + n_above) / (1 + n_permutations)

@@ -11,11 +11,11 @@ from numpy.typing import ArrayLike
 
 from boolcp import checks
 from boolcp.contractions import gram
+from boolcp.fit.certify import units_of_fit
 from boolcp.fit.noise import noise_edge
 from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_labels
-from boolcp.trust.repeated_fits import without_mean
 
 __all__ = ["ResidualCheck", "residual_check"]
 
@@ -114,7 +114,7 @@ def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> Re
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
     known = np.ones(values.shape, dtype=bool) if observed is None else observed
-    values, atoms = without_mean(values, replace(W, undetermined=None))  # where nothing is observed nothing is compared
+    values, atoms = units_of_fit(values, replace(W, undetermined=None))  # where nothing is observed nothing is compared
     R = np.where(known, values - atoms.to_tensor(), 0.0)
     n_entries = int(np.count_nonzero(known))
     if np.sum(R**2) <= NOTHING * np.sum(values**2, where=known):

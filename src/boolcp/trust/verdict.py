@@ -1,16 +1,19 @@
-"""One verdict for each atom: stable, significant, informative, or what speaks against it."""
+"""One verdict for each atom, from replication, on/off and the test against noise."""
 
 from typing import NamedTuple
 
 import numpy as np
 
+from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.trust import Trust, p_text, stands_out
+from boolcp.result.trust import Trust, p_text
 from boolcp.trust.degeneracy import degeneracy
 from boolcp.trust.identifiability import diagnose, is_cheap
+from boolcp.trust.on_off import is_on_off
+from boolcp.trust.replication import OFTEN
 
-ALPHA = 0.05  # false discovery rate below which an atom is significant, by custom
-STABLE = 0.8  # share of fits from which an atom is stable; not tuned
+ALPHA = 0.05  # false discovery rate below which an atom is more than noise, by custom
+CORRELATED = 0.1  # root mean square correlation of the residual that is worth a word
 
 
 class Verdict(NamedTuple):
@@ -18,13 +21,15 @@ class Verdict(NamedTuple):
 
     Attributes
     ----------
-    is_stable : bool or None
-        It comes back in at least 80 % of the other fits.
+    replicates : bool or None
+        Its pattern comes back in at least 60 % of the fits to parts of the data.
+    is_on_off : bool or None
+        Its amplitudes in slices that a fit has not seen are two groups, not one hump.
     is_significant : bool or None
-        It is more than noise, at a false discovery rate of 5 %. Without a test, False for atoms that are no larger than
-        those of pure noise.
-    is_informative : bool
-        No test speaks against it, and it is not on (almost) everywhere or only once, not a duplicate and not canceled.
+        It is more than noise that is independent between slices, at a false discovery rate of 5 %. Without a test,
+        False for atoms that are no larger than those of pure noise.
+    passes : bool
+        It replicates, it is on/off, its slices do not come in runs, and nothing speaks against it.
     text : str
         All of it in words.
 
@@ -36,9 +41,10 @@ class Verdict(NamedTuple):
     'on in 8 of 8: a baseline'
     """
 
-    is_stable: bool | None
+    replicates: bool | None
+    is_on_off: bool | None
     is_significant: bool | None
-    is_informative: bool
+    passes: bool
     text: str
 
 
@@ -48,60 +54,82 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
     Examples
     --------
     >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=1, random_state=0)
-    >>> W = boolcp.assess(X, boolcp.decompose(X, 3, random_state=0), n_runs=2, random_state=0)
-    >>> for verdict in boolcp.verdicts(W):
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
+    >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
+    >>> for verdict in boolcp.verdicts(boolcp.assess(X, W, n_parts=4, random_state=0)):
     ...     print(verdict.text)
-    stable, significant, informative
-    stable, significant, informative
-    not stable: comes back in 25 % of other fits, though more than noise
+    comes back in 100 % of the parts, on/off (d' 20.0)
+    comes back in 100 % of the parts, on/off (d' 19.9)
+    not replicated: comes back in 0 % of the parts
     """
-    reasons = degeneracy(W).reasons
-    known = W.trust or Trust()
-    is_small = np.zeros(W.n_atoms, dtype=bool) if known.sigma is None else ~stands_out(W, known.sigma)
-    return tuple(_verdict(known, k, reason, bool(is_small[k])) for k, reason in enumerate(reasons))
+    return tuple(_verdict(W, k, reason) for k, reason in enumerate(degeneracy(W).reasons))
 
 
-def _verdict(known: Trust, k: int, reason: str, is_small: bool) -> Verdict:
+def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     """Return the verdict on one atom: what speaks for it, then what speaks against it."""
-    is_stable = None if known.stability is None else bool(known.stability[k] >= STABLE)
-    is_significant = None if known.p_adjusted is None else bool(known.p_adjusted[k] <= ALPHA)
-    against = []
-    if is_stable is False and known.stability is not None:
-        noise = ", though more than noise" * (is_significant is True)  # maybe a chance mixture of signals
-        against.append(f"not stable: comes back in {100 * known.stability[k]:.0f} % of other fits{noise}")
-    if is_significant is False and known.p_adjusted is not None:
-        is_lost = known.p_value is not None and known.p_value[k] == 1  # the fit to the thinned data has no such atom
-        p = p_text(known.p_adjusted[k])
-        against.append("not found in thinned data" if is_lost else f"not more than noise (p = {p})")
-    elif is_significant is None and is_small:
-        is_significant = False
-        against.append("no larger than noise")
-    against += [reason] if reason else []
-    is_tested = is_stable is not None or is_significant is not None
-    is_informative = not reason and is_significant is not False and is_stable is not False
-    words = ["stable"] * bool(is_stable) + ["significant"] * bool(is_significant and is_stable is not False)
-    words += ["informative"] * (is_tested and is_informative)
-    text = "; ".join(filter(None, [", ".join(words), ", ".join(against)]))
-    return Verdict(is_stable, is_significant, is_informative, text)
+    known, atom = W.trust or Trust(), W.atoms[k]
+    good: list[str] = []
+    bad = [reason] if reason else []
+    replicates = on_off = significant = None
+    has_runs = known.has_runs is not None and bool(known.has_runs[k])
+    if known.replication is not None:
+        replicates = bool(known.replication[k] >= OFTEN)
+        words = f"comes back in {100 * known.replication[k]:.0f} % of the parts"
+        (good if replicates else bad).append(words if replicates else words.replace("comes", "not replicated: comes"))
+    is_known = known.on_off is not None and np.isfinite(known.on_off[k]) and not atom.is_baseline
+    if replicates and is_known and known.on_off is not None and known.groups is not None:
+        on_off = is_on_off(float(known.on_off[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
+        low, high, spread, _ = known.groups[k]
+        (good if on_off else bad).append(
+            f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off"
+        )
+        if has_runs:
+            bad.append(f"comes in runs along {mode_text(W, atom.mode)} (a slow state or drift)")
+    if known.p_adjusted is not None and np.isfinite(known.p_adjusted[k]):
+        significant = bool(known.p_adjusted[k] <= ALPHA)
+        if not significant and replicates is not False:
+            bad.append(f"not more than noise (p = {p_text(known.p_adjusted[k])})")
+    elif known.stands_out is not None and not known.stands_out[k]:
+        significant = False
+        bad += ["no larger than noise"] if replicates is None else []
+    passes = bool(replicates and on_off and not has_runs and significant is not False and not reason)
+    return Verdict(replicates, on_off, significant, passes, "; ".join(filter(None, [", ".join(good), ", ".join(bad)])))
 
 
 def is_noise(W: BooleanCP) -> np.ndarray:
     """Return which atoms may be noise by all tests made, (K,)."""
-    return np.array([verdict.is_significant is False for verdict in verdicts(W)], dtype=bool)
+    judged = verdicts(W)
+    return np.array([one.is_significant is False or one.replicates is False for one in judged], dtype=bool)
 
 
 def closing_words(W: BooleanCP) -> list[str]:
-    """Return the sentences below a table of atoms: what was tested and how, and whether their sum is unique."""
+    """Return the sentences below a table of atoms: what was tested and how, what to try, whether they are unique."""
     if not W.n_atoms:
         return []
     known, words = W.trust or Trust(), []
+    if known.replication is not None:
+        words.append(f"replication: share of {known.parts} in which the pattern comes back.")
     if known.p_value is not None:
-        words.append(f"p: is the atom more than noise? False discovery rate controlled; {known.tested_by}.")
-    if known.stability is not None:
-        words.append(f"stability: share of {known.stable_over} in which the atom comes back.")
-    if known.sigma is not None and known.p_value is None:
+        tested = {mode_text(W, atom.mode) for atom, p in zip(W.atoms, known.p_value, strict=True) if np.isfinite(p)}
+        modes = " and ".join(sorted(tested))
+        words.append(f"p: is the atom more than noise that is independent along {modes}? False discoveries controlled.")
+    if known.sigma is not None and known.replication is None:
         words.append("Atoms are not tested yet: W = boolcp.assess(X, W), or boolcp fit --assess.")
-    if is_cheap(W) and not W.undetermined and not is_noise(W).any():
+    words += next_words(W)
+    if all(one.passes for one in verdicts(W)) and is_cheap(W) and not W.undetermined:
         words.append(diagnose(W).words)
+    return words
+
+
+def next_words(W: BooleanCP) -> list[str]:
+    """Return what to try next: where no atom passes, and where the residual is correlated."""
+    known, words = W.trust or Trust(), []
+    if known.correlation and max(known.correlation) >= CORRELATED:
+        size, worst = max(known.correlation), mode_text(W, int(np.argmax(known.correlation)))
+        words.append(f'The residual is correlated along {worst} (by {size:.2f}), like a signal: try noise="separable".')
+    if W.n_atoms and known.replication is not None and not any(one.passes for one in verdicts(W)):
+        words.append(
+            "No atom passes all tests. Try next: a baseline, resampling to the bandwidth of the signal, band power or "
+            "an envelope, other numbers of atoms, more data."
+        )
     return words
