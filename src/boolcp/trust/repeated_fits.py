@@ -11,7 +11,7 @@ from sklearn.base import clone
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import Labels, read_labels
+from boolcp.result.labels import Labels, read_aligned
 from boolcp.storage import stays_out
 from boolcp.system import float_bytes, memory_text
 
@@ -45,7 +45,7 @@ def prepare(
     if W is not None and not isinstance(W, BooleanCP):
         own = ": pass model.decomposition_" if isinstance(W, BMP) else ": the tensor X comes first, then W"
         raise TypeError(f"{name}: the decomposition must be a BooleanCP, but it is a {type(W).__name__}{own}.")
-    values, labels = read_labels(X)
+    values, mask, weights, labels = read_aligned(X, mask, weights, like=None if W is None else W.labels)
     if not checks.is_listed(values) and stays_out(values, options.get("max_memory")):
         size = memory_text(float_bytes(values.shape, values.dtype))
         raise MemoryError(
@@ -57,7 +57,7 @@ def prepare(
         raise ValueError(f"W has shape {W.shape}, but X has shape {values.shape}: pass a decomposition of X.")
     dims = None if labels is None else labels.dims
     model = make_model(n_atoms if W is None else W.n_atoms, options, values.shape, dims, W)
-    counts = None if weights is None else checks.check_weights(weights, values.shape, dims)
+    counts = None if weights is None else checks.check_weights(weights, values.shape)
     return Repeat(values, observed, counts, labels, dims, model)
 
 
