@@ -206,8 +206,8 @@ def polish_data(fit: Fit, s: State) -> State:
 def search_observed(fit: Fit, s: State) -> State:
     """Relax, round and polish from one more start over data with gaps or weights, or under another loss.
 
-    Under another loss than squares a start comes from `small` and is polished under the loss, and every TURN-th time
-    atoms are turned to other modes.
+    Under another loss than squares the first is a constant; others come from `small` and are polished under the loss,
+    and every TURN-th time atoms are turned to other modes.
     """
     data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
@@ -220,7 +220,9 @@ def search_observed(fit: Fit, s: State) -> State:
         return s.at("last")
     if is_squared and leaves_noise(data, W, spec, rng):
         return s.at("last")
-    if not is_squared and s.n_done % TURN == 0:
+    if not is_squared and s.n_done == 0:
+        found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
+    elif not is_squared and s.n_done % TURN == 1:
         found = starts.turned(data, W, spec)
     elif is_squared:
         found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
