@@ -205,3 +205,11 @@ def test_a_last_mode_of_size_one_has_no_slabs_to_hold_out(rng):
         select_n_atoms(rng.standard_normal((4, 5, 1)), 2, scheme="slabs")
     with pytest.raises(ValueError, match="two or more observed entries"):
         select_n_atoms(np.ones((1, 1)), 1)
+
+
+def test_a_single_slice_has_no_halves():
+    X = boolcp.datasets.make_boolean_cp((8, 9, 1), 1, noise=0.1, random_state=0).X
+    for scheme in ("halves", "bootstrap"):
+        with pytest.raises(ValueError, match=f"has a single slice, of which there are no {scheme}: draw slices along"):
+            boolcp.stability(X, 1, n_runs=1, scheme=scheme)
+    assert boolcp.stability(X, 1, n_runs=1, mode=0).recurrence.shape == (1,)

@@ -274,6 +274,8 @@ def end(fit: Fit, s: State) -> State:
     if has_other_loss(data):
         trust = losses.judge(data, W)
     else:
+        if data.weights is not None and W.data_norm2:  # the ridge may have left nothing of atoms of noise
+            W = W[W.weights**2 * np.diag(W.observed_gram()) > spec.tol**2 * W.data_norm2]
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
             W = certify(data, W)
         trust = judge_bits(data, W)

@@ -162,6 +162,9 @@ def stability(
     checks.check_number(threshold, "threshold", positive=True)
     data = prepare(stability, X, n_atoms, options, mask=mask, weights=weights, W=reference)
     at = checks.check_mode(mode, data.values.ndim, data.dims)
+    if scheme != "seeds" and data.values.shape[at] < 2:
+        advice = 'draw slices along a different mode (mode=), or set scheme="seeds"'
+        raise ValueError(f"Mode {mode!r} has a single slice, of which there are no {scheme}: {advice}.")
     rng, *seeds = checks.make_generator(random_state).spawn(1 + n_runs)
     W = fit_model(data, rng).decomposition_ if reference is None else reference
     draws = [np.sort(places) for seed in seeds for places in draw_slices(data.values.shape[at], scheme, seed)]
