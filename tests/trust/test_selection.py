@@ -208,8 +208,8 @@ def test_a_last_mode_of_size_one_has_no_slabs_to_hold_out(rng):
 
 
 def test_a_single_slice_has_no_halves():
-    X = boolcp.datasets.make_boolean_cp((8, 9, 1), 1, noise=0.1, random_state=0).X
+    X = make_boolean_cp((8, 9, 1), 1, noise=0.1, random_state=0).X
     for scheme in ("halves", "bootstrap"):
         with pytest.raises(ValueError, match=f"has a single slice, of which there are no {scheme}: draw slices along"):
-            boolcp.stability(X, 1, n_runs=1, scheme=scheme)
-    assert boolcp.stability(X, 1, n_runs=1, mode=0).recurrence.shape == (1,)
+            stability(X, 1, n_runs=1, scheme=scheme)
+    assert stability(X, 1, n_runs=1, mode=0).recurrence.shape == (1,)
