@@ -590,3 +590,11 @@ def test_the_demo_goes_the_whole_way(tmp_path, monkeypatch, run):
     assert run(*command[1:])[0] == 0
     first, second = (boolcp.load(f"{folder}/decomposition.nc") for folder in ("boolcp-demo", "result"))
     np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
+
+
+def test_a_second_run_with_the_same_folder_is_told_at_once(data, run):
+    with boolcp.io.atomic.locked("out"):
+        for more in ((), ("--force",)):
+            code, out, err = run("fit", "data.npy", "-k", 1, "-o", "out", *more)
+            assert code == WRONG_INPUT and "out: is in use by another run" in err and not out
+    assert run("fit", "data.npy", "-k", 1, "-o", "new/out")[0] == 0 and os.listdir("new") == ["out"]
