@@ -326,5 +326,5 @@ def test_texts_that_share_a_place_and_deep_groups_are_refused(where, ending, tmp
         assert first is not None
         path.write_bytes(content[: first.start()] + n * first[0] + content[first.start() + n * 16 :])
     read = boolcp.load if ending == "result.nc" else boolcp.open_tensor
-    with pytest.raises(FileError, match="refused: (the texts of|its groups are nested)"):
+    with pytest.raises(FileError, match=r"refused: (the texts of|its groups are nested)"):
         read(path)

@@ -25,7 +25,9 @@ def look_at_hdf5(path):
     """
     import h5py
 
-    table, items, links = {}, [], []
+    table: dict = {}
+    items: list = []
+    links: list = []
 
     def keep(name, link):
         links.append((name, getattr(link, "filename", None)))
@@ -68,7 +70,7 @@ def refuse_shared(name, parts, path):
     """Raise if texts or lists take more bytes than their file, as they do if many share one place in it."""
     most, total = max(os.path.getsize(path), SMALL), 0
     for part in parts:
-        rows = np.ravel(np.asarray(part, dtype=object)) if getattr(part, "dtype", part) == object else ()
+        rows = part.ravel() if isinstance(part, np.ndarray) and part.dtype.kind == "O" else ()
         total += sum(getattr(row, "nbytes", len(row)) for row in rows if hasattr(row, "__len__"))
         if total > most:
             raise TrapError(f"the texts of {name!r} take more memory than the file has bytes")
