@@ -15,7 +15,7 @@ from boolcp.fit.noise import noise_level
 from boolcp.fit.sweep import polish
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import read_aligned
 from boolcp.storage import make_storage
 from boolcp.system import one_thread
 
@@ -255,7 +255,7 @@ def read_program(
     checks.check_number(tol, "tol", positive=True)
     checks.check_integer(max_iter, "max_iter", 1)
     checks.check_choice(criterion, "criterion", ("normalized", "published"))
-    X, labels = read_labels(X)
+    X, mask, _, labels = read_aligned(X, mask)
     X, observed = checks.check_tensor(X, mask)
     X = np.ascontiguousarray(X if observed is None else np.where(observed, X, 0.0), dtype=float)
     modes = checks.check_modes(boolean_modes, X.shape, None if labels is None else labels.dims)

@@ -26,7 +26,7 @@ from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
 from boolcp.prepare.whiten import read_noise
 from boolcp.result.atoms import BooleanCP, with_mean
-from boolcp.result.labels import Labels, read_labels
+from boolcp.result.labels import Labels, aligned, read_aligned
 from boolcp.result.noise import Noise
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import n_observed
@@ -316,11 +316,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         check_is_fitted(self)
         W = self.decomposition_
-        values, labels = read_labels(X)
-        checks.check_dims(None if labels is None else labels.dims, W.dims)
+        values, mask, weights, labels = read_aligned(X, mask, weights, like=W.labels)
         checks.check_shape(np.shape(values), W.shape, None)
         if weights is not None:
-            known = checks.check_weights(weights, values.shape, W.dims) > 0
+            known = checks.check_weights(weights, values.shape) > 0
             mask = known if mask is None else known & np.asarray(mask, dtype=bool)
         if stays_out(values, self.max_memory):
             found = filled(values, mask, W)
@@ -329,7 +328,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             found = np.array(values)
             if observed is not None:
                 found[~observed] = fills(W, values, observed, is_shrunk=self.loss == "squared")
-        return found if labels is None else X.copy(data=found)
+        return found if labels is None else aligned(X, W.labels).copy(data=found).transpose(*X.dims).reindex_like(X)
 
     def transform(
         self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None, weights: ArrayLike | None = None
@@ -514,11 +513,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if checks.is_listed(X):
             X = checks.array_of_listed(X)
         given = X
-        X, labels = read_labels(X)
-        dims = None if labels is None else labels.dims
         known = self.decomposition_ if is_fitted else None
-        if known is not None:
-            checks.check_dims(dims, known.dims)
+        fitted = None if known is None else known.labels
+        free = [] if fitted is None or mode is None else [fitted.dims[mode]]
+        X, mask, weights, labels = read_aligned(X, mask, weights, like=fitted, free=free)
+        dims = None if labels is None else labels.dims
         if stays_out(X, self.max_memory):
             checks.check_lazy(X, mask)
             why = "new data" if is_fitted else self._why_in_memory()
@@ -536,7 +535,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if self.loss in ("poisson", "bernoulli"):
             checks.check_loss_data(X if observed is None else np.where(observed, X, np.nan), self.loss)
         if weights is not None:
-            weights = checks.check_weights(weights, X.shape, dims)
+            weights = checks.check_weights(weights, X.shape)
             if observed is not None and not (weights * observed).any():
                 raise ValueError("weights is zero at every observed entry of X: no entry counts.")
         modes = checks.check_modes(self.boolean_modes, X.shape, dims)

@@ -151,13 +151,8 @@ def check_mask(given: ArrayLike, shape: Sequence[int]) -> np.ndarray:
     return mask.astype(bool, copy=False)
 
 
-def check_weights(weights: Any, shape: Sequence[int], dims: Sequence[str] | None = None) -> np.ndarray:
-    """Return a weight for each entry, from what broadcasts against X or a DataArray with some of its modes."""
-    if hasattr(weights, "dims") and hasattr(weights, "transpose") and dims is not None:
-        if unknown := [str(name) for name in weights.dims if name not in dims]:
-            raise ValueError(f"weights has the modes {', '.join(unknown)}, which X ({', '.join(dims)}) does not have.")
-        absent = [name for name in dims if name not in weights.dims]
-        weights = weights.expand_dims(absent).transpose(*dims).data
+def check_weights(weights: Any, shape: Sequence[int]) -> np.ndarray:
+    """Return a weight for each entry, from what broadcasts against X."""
     try:
         weights = np.asarray(weights, dtype=float)
     except (TypeError, ValueError):
@@ -303,14 +298,6 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def check_dims(dims: Sequence[str] | None, fitted: Sequence[str] | None) -> None:
-    """Raise if new data has names of modes that are not those that were fitted, in the same order."""
-    if dims is not None and fitted is not None and tuple(dims) != tuple(fitted):
-        what = f"X has the modes {', '.join(dims)}, but {', '.join(fitted)} were fitted"
-        order = f"or reorder them, e.g. X.transpose({', '.join(map(repr, fitted))})"
-        raise ValueError(f"{what}: name and order them in the same way (dims=, --dims), {order}.")
-
-
 def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -> None:
     """Raise unless a shape is that of what was fitted, except along one mode (None: in all modes)."""
     if len(shape) != len(fitted) or any(d != shape[n] for n, d in enumerate(fitted) if n != mode):
@@ -346,6 +333,9 @@ def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
             f"their factor entries are undetermined (NaN where real, False where Boolean)."
         )
         warnings.warn(text, BoolcpWarning, stacklevel=3)
+    if W.deviance is not None and W.explained() < 0:
+        text = "The atoms fit worse than the mean of the data does: ask for more of them, or do not stop the fit early."
+        warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
     if W.n_parameters > n_entries:
         text = (
             f"The atoms have {W.n_parameters} free numbers for {n_entries} observed entries: so many explain any data, "

@@ -622,3 +622,25 @@ def test_the_demo_goes_the_whole_way(tmp_path, monkeypatch, run):
     assert run(*command[1:])[0] == 0
     first, second = (boolcp.load(f"{folder}/decomposition.nc") for folder in ("boolcp-demo", "result"))
     np.testing.assert_array_equal(first.to_tensor(), second.to_tensor())
+
+
+def test_a_second_run_with_the_same_folder_is_told_at_once(data, run):
+    with boolcp.io.atomic.locked("out"):
+        for more in ((), ("--force",)):
+            code, out, err = run("fit", "data.npy", "-k", 1, "-o", "out", *more)
+            assert code == WRONG_INPUT and "out: is in use by another run" in err and not out
+    assert run("fit", "data.npy", "-k", 1, "-o", "new/out")[0] == 0 and os.listdir("new") == ["out"]
+
+
+def test_labels_are_no_formulas_of_a_spreadsheet(data, run):
+    evil = ['=HYPERLINK("x")', "+1+1", "@SUM(A1)", "-2+3", "-0.5", "go"]
+    coords = {"trial": [f"{evil[n % 6]} {n}" for n in range(16)], "=cue": ("trial", np.resize(evil, 16))}
+    X = xr.DataArray(data.X, coords, ("-channel", "time", "trial"))
+    X.to_netcdf("named.nc", engine="h5netcdf")
+    assert run("fit", "named.nc", "-k", 3, "-o", "out")[0] == 0
+    assert run("transform", "out", "named.nc", "-o", "rows.csv")[0] == 0
+    with open("rows.csv") as file, open("out/summary.csv") as table:
+        cells = [cell for row in [*csv.reader(file), *csv.reader(table)] for cell in row]
+    is_number = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?").fullmatch
+    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@") and not is_number(cell)]
+    assert {"'=cue", "'+1+1", "-0.5", "go"} <= set(cells)

@@ -263,3 +263,36 @@ def test_missing_entries_may_be_what_a_loss_cannot_take(loss, value, words, rng)
     mask = np.arange(120).reshape(4, 5, 6) != 45
     assert not mask[1, 2, 3]
     BMP(1, loss=loss, random_state=0).fit(X, mask=mask)
+
+
+# against a constant
+
+
+@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("n_atoms", [1, 2])
+def test_no_fit_is_worse_than_the_best_constant(name, n_atoms, rng):
+    X = np.kron(np.eye(4), np.ones((3, 3)))[:, :, None] * rng.poisson(2, (12, 12, 8))
+    X = np.minimum(X, 1.0) if name == "bernoulli" else X
+    W = decompose(X, n_atoms, loss=name, nonnegative=True, random_state=0)
+    loss = Loss() if W.deviance is None else Loss(name, W.deviance.scale)
+    best = min(loss.deviance(X, np.full(X.shape, c)).sum() for c in np.linspace(X.min(), X.max(), 200))
+    assert loss.deviance(X, W.to_tensor()).sum() <= best
+
+
+def test_a_constant_rate_is_one_atom_that_is_on_everywhere(rng):
+    W = decompose(rng.poisson(1.0, (20, 15, 30)).astype(float), 2, loss="poisson", boolean_modes=[2], random_state=0)
+    assert W.atoms[0].is_baseline and not any("split" in reason for reason in boolcp.degeneracy(W).reasons)
+
+
+def test_a_fit_that_was_stopped_warns_if_a_constant_is_better(rng):
+    X = np.kron(np.eye(4), np.ones((3, 3)))[:, :, None] * rng.poisson(2, (12, 12, 8))
+    with pytest.warns(boolcp.BoolcpWarning, match="worse than the mean of the data"):
+        BMP(1, loss="poisson", random_state=0).fit(X, callback=lambda progress: True)
+
+
+@pytest.mark.parametrize("size", [1e3, 1e5, 1e7])
+def test_the_size_of_outliers_does_not_make_a_fit_longer(size, rng):
+    X, steps = rng.normal(size=(6, 7, 8)), []
+    X.ravel()[rng.choice(X.size, 6, replace=False)] = size
+    BMP(2, loss="huber", random_state=0, max_iter=10).fit(X, callback=lambda progress: steps.append(progress.stage))
+    assert len(steps) < 60

@@ -62,3 +62,19 @@ def test_all_unfoldings_count_and_tall_ones_are_transposed(rng):
     assert [(len(values), long) for values, long in found] == [(4, 250), (5, 200), (20, 50)]
     for values, _ in found:
         np.testing.assert_allclose(values, expected[len(values)], rtol=1e-9)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_atoms_never_explain_more_alone_than_all_together(seed):
+    rng = np.random.default_rng(seed)
+    X = np.where(rng.random((20, 20, 20)) < 0.9, np.nan, rng.standard_normal((20, 20, 20)))
+    W = boolcp.decompose(X, 1, random_state=0)  # noise, of which the ridge leaves little or nothing
+    assert W.n_atoms == 0 or W.explained_unique()[0] <= W.explained() + 1e-12
+    assert all(W.weights > 1e-6)
+
+
+@pytest.mark.parametrize("size", [1e-45, 1e45])
+def test_the_unit_of_noisy_data_changes_nothing(size, rng):
+    X = boolcp.datasets.make_boolean_cp((12, 14, 16), 2, random_state=0).clean + 2 * rng.standard_normal((12, 14, 16))
+    first, second = (boolcp.decompose(scale * X, 2, random_state=0) for scale in (1.0, size))
+    assert boolcp.metrics.hamming_error(first, second) == 0

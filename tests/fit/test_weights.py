@@ -72,7 +72,7 @@ def test_weights_broadcast_as_in_numpy_or_by_the_names_of_modes():
         )
     alike = decompose(X, 2, weights=7.0, random_state=0)
     np.testing.assert_array_equal(alike.to_tensor(), decompose(X, 2, random_state=0).to_tensor())
-    with pytest.raises(ValueError, match="weights has the modes place, which X"):
+    with pytest.raises(ValueError, match="weights has the modes place, channel, but they must be"):
         decompose(labelled, 2, weights=by_name.rename(trial="place"))
 
 

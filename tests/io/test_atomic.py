@@ -93,3 +93,11 @@ def test_the_lock_does_not_write_through_a_link(tmp_path):
     with pytest.raises(FileError, match=r"fit\.npz: cannot be opened"), locked(tmp_path / "fit.npz"):
         pytest.fail("the link was followed")
     assert victim.read_text() == "precious"
+
+
+def test_the_slower_of_two_writers_is_told(tmp_path):
+    path = tmp_path / "result.nc"
+    with pytest.raises(FileError, match="exists already"), replacing(path) as slower:
+        slower.write_text("slower")
+        write_text(path, "faster")
+    assert path.read_text() == "faster" and [item.name for item in tmp_path.iterdir()] == ["result.nc"]

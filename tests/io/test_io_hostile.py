@@ -5,6 +5,7 @@ import io
 import json
 import os
 import pickle
+import re
 import resource
 import zipfile
 import zlib
@@ -300,3 +301,30 @@ def test_a_reader_that_crashes_or_takes_too_long_is_said_to(tmp_path, monkeypatc
     os.mkfifo(tmp_path / "pipe.mat")
     with pytest.raises(FileError, match="refused: looking into it takes more than"):
         ask_child(tmp_path / "pipe.mat", ".mat file", "list_mat")
+
+
+@pytest.mark.parametrize("ending", [".h5", ".nc", ".mat", ".nwb", "result.nc"])
+@pytest.mark.parametrize("where", ["dataset", "attribute", "groups"])
+def test_texts_that_share_a_place_and_deep_groups_are_refused(where, ending, tmp_path):
+    path, n = tmp_path / f"data{ending}", 1000
+    texts = np.array(["a" * 200_000, *("b" * (n - 1))], dtype=h5py.string_dtype())
+
+    def fill(group):
+        group["x"] = np.eye(3)
+        if where == "dataset":
+            group["labels"] = texts
+        elif where == "attribute":
+            group["x"].attrs["labels"] = texts
+        else:
+            group.create_group("/".join(["g"] * 200))["x"] = np.eye(3)
+
+    hdf5(path, fill)
+    if where != "groups":  # every text is the first, the long one
+        content = path.read_bytes()
+        length = re.escape((200_000).to_bytes(4, "little"))
+        first = re.search(length + rb".{12}(?=\x01\x00\x00\x00.{12}\x01\x00\x00\x00)", content, re.DOTALL)
+        assert first is not None
+        path.write_bytes(content[: first.start()] + n * first[0] + content[first.start() + n * 16 :])
+    read = boolcp.load if ending == "result.nc" else boolcp.open_tensor
+    with pytest.raises(FileError, match=r"refused: (the texts of|its groups are nested)"):
+        read(path)

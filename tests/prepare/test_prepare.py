@@ -158,6 +158,8 @@ def test_short_bins_and_times_in_seconds(rng):
     ticks = rng.integers(0, 4000, 2000)
     X = prepare.count_events(np.zeros(2000), ticks / 10, np.zeros(2000), bin_ms=0.1, stop=400)
     np.testing.assert_array_equal(X.values[0, :, 0], np.bincount(ticks, minlength=4000))
+    single = prepare.count_events(np.zeros(2000), (ticks / 10).astype("f4"), np.zeros(2000), bin_ms=0.1, stop=400)
+    np.testing.assert_array_equal(single.values, X.values)
     Y = prepare.count_spikes([ticks / 10_000], {"onset": [0.0]}, bin_ms=0.1, window_ms=400)
     np.testing.assert_array_equal(Y.values, X.values)
     with pytest.warns(boolcp.BoolcpWarning, match="All events lie in one bin of 20 ms.*multiply seconds by 1000"):

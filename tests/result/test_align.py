@@ -2,6 +2,7 @@ import numpy as np
 import pytest
 import xarray as xr
 
+import boolcp
 from boolcp.result.labels import Labels, align, read_labels
 
 NAMES = ["Fz", "Cz", "O1", "O2"]
@@ -73,3 +74,74 @@ def test_new_entries_of_a_free_mode(X):
 def test_dask_arrays_stay_lazy(X):
     lazy = pytest.importorskip("dask.array")
     assert isinstance(align(X.chunk()[::-1], X), lazy.Array)
+
+
+# wherever labelled arrays meet
+
+ORDER = {"channel": [2, 0, 3, 1], "time": [4, 2, 0, 1, 3], "trial": [1, 2, 0]}
+
+
+@pytest.fixture
+def known(X, rng):
+    return X + 3 * np.multiply.outer(np.multiply.outer([1, 0, 1, 1], np.arange(5)), [1, 2, 0.5])
+
+
+@pytest.mark.parametrize("mode", ["channel", "time", "trial"])
+def test_new_data_meet_a_fit_by_their_labels(known, mode, rng):
+    model = boolcp.BMP(1, random_state=0).fit(known)
+    mask, weights = rng.random(known.shape) < 0.9, rng.random((4, 1, 1)) + 0.5
+    expected = model.transform(known, mode=mode, mask=mask, weights=weights)
+    others = {dim: order for dim, order in ORDER.items() if dim != mode}
+    mixed = known.isel(others).transpose("trial", "time", "channel")
+    same = known.copy(data=mask).isel(others).transpose(*mixed.dims).values  # without labels in the order of the data
+    W = weights[others["channel"]] if mode != "channel" else weights
+    found = model.transform(mixed, mode=mode, mask=same, weights=np.moveaxis(W, 0, -1).reshape(1, 1, 4))
+    np.testing.assert_allclose(found, expected, atol=1e-9)
+    with pytest.raises(ValueError, match="has the unknown F3"):
+        model.transform(known.assign_coords(channel=["F3", *NAMES[1:]]), mode="time")
+    with pytest.raises(ValueError, match="rename them"):
+        model.transform(known.rename(time="frequency"), mode=mode)
+
+
+def test_filled_and_scored_data_keep_their_own_order(known):
+    model = boolcp.BMP(1, random_state=0).fit(known)
+    holes = known.where(known.copy(data=np.arange(60).reshape(known.shape) % 7 > 0))
+    mixed = holes.isel(ORDER).transpose("time", "trial", "channel")
+    found = model.complete(mixed)
+    assert found.dims == mixed.dims and found["channel"].identical(mixed["channel"])
+    xr.testing.assert_allclose(
+        found.transpose(*known.dims).isel({d: np.argsort(o) for d, o in ORDER.items()}), model.complete(holes)
+    )
+    assert model.score(mixed) == pytest.approx(model.score(holes))
+    W = model.decomposition_
+    assert boolcp.residuals.residual_check(known.isel(ORDER), W).rms == pytest.approx(
+        boolcp.residuals.residual_check(known, W).rms
+    )
+    assert W.certify(known.isel(ORDER)).atoms[0].certificate == pytest.approx(W.certify(known).atoms[0].certificate)
+
+
+@pytest.mark.parametrize("name", ["mask", "weights"])
+def test_masks_and_weights_meet_data_by_their_labels(known, name, rng):
+    given = known.copy(data=rng.random(known.shape))
+    given = given < 0.8 if name == "mask" else given
+    fits = [boolcp.decompose(known, 1, random_state=0, **{name: G}) for G in (given, given.isel(ORDER).transpose())]
+    np.testing.assert_array_equal(fits[0].to_tensor(), fits[1].to_tensor())
+    np.testing.assert_array_equal(
+        fits[0].to_tensor(), boolcp.decompose(known, 1, random_state=0, **{name: given.values}).to_tensor()
+    )
+    with pytest.raises(ValueError, match=rf"{name} differs along mode 'channel': it lacks O2"):
+        boolcp.decompose(known, 1, **{name: given.assign_coords(channel=["Fz", "Cz", "O1", "F3"])})
+    with pytest.raises(ValueError, match=f"{name} differs along mode 'channel'"):
+        boolcp.select_n_atoms(known, max_atoms=1, **{name: given[:3]})
+
+
+def test_bad_parts_meet_data_by_their_labels(known):
+    table = {"channel": ["O2", "Fz"], "trial": [9, 3]}
+    found = boolcp.prepare.reject(known.isel(ORDER), table=table)
+    xr.testing.assert_equal(
+        found.isel({d: np.argsort(o) for d, o in ORDER.items()}), boolcp.prepare.reject(known, table=table)
+    )
+    with pytest.raises(
+        TypeError, match="A table is a pandas DataFrame or a dict"
+    ):  # an array would be taken by position
+        boolcp.prepare.reject(known, table=known > 0)

@@ -118,14 +118,6 @@ def test_modes_are_called_by_name_in_transform_too(X):
         model.transform(X, mode="area")
 
 
-def test_modes_in_another_order_are_refused(X):
-    model = boolcp.BMP(2, random_state=0).fit(X)
-    turned = X.transpose("trial", "time", "channel")
-    for use in (model.transform, model.complete, model.score):
-        with pytest.raises(ValueError, match="X has the modes trial, time, channel, but channel, time, trial were"):
-            use(turned)
-
-
 def test_a_dataset_is_refused_by_name():
     data = xr.Dataset({"lfp": (("a", "b"), np.eye(3)), "eye": (("a", "b"), np.eye(3))})
     with pytest.raises(TypeError, match=r"Dataset with several arrays \('lfp', 'eye'\)"):

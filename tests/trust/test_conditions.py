@@ -195,3 +195,11 @@ def test_bad_labels_are_named():
         with pytest.raises(ValueError, match=message):
             boolcp.compare_conditions(W, labels, **options)
     assert boolcp.compare_conditions(W, [1, 2, 3, 4, 5, 6], numeric=True).effect[0] < -0.8
+
+
+def test_codes_stay_conditions_when_one_is_missing(rng):
+    W, codes = along_trials(rng.random((2, 9)) < 0.5), [1, 2, 3] * 3
+    assert boolcp.compare_conditions(W, [*codes[:8], np.nan]).conditions == ("1", "2", "3")
+    assert boolcp.compare_conditions(W, [*codes[:7], 0.5, np.nan]).conditions == ()
+    days = np.array(["2020-01-01", "2020-01-02", "NaT"] * 3, dtype="datetime64[D]")
+    assert boolcp.compare_conditions(W, days).conditions == ("2020-01-01", "2020-01-02")

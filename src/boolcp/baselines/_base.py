@@ -9,7 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import read_aligned
 from boolcp.system import one_thread
 
 Modes = Sequence[int]
@@ -26,7 +26,7 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
             checks.check_integer(parameters[name], name, 1)
         if "tol" in parameters:
             checks.check_number(parameters["tol"], "tol")
-        X, labels = read_labels(X)
+        X, mask, _, labels = read_aligned(X, mask)
         X, observed = checks.check_tensor(X, mask)
         X = np.asarray(X, dtype=float)
         X = X if observed is None else np.where(observed, X, 0.0)

@@ -7,7 +7,7 @@ from typing import Annotated, Any
 import boolcp
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
-from boolcp.cli.folders import check_output
+from boolcp.cli.folders import check_output, csv_text
 from boolcp.cli.options import Atoms, Force, Json, ModelOptions, Result, Tensor, make_model, option
 
 
@@ -71,7 +71,7 @@ def transform(
     values = model.transform(X, mode=chosen, **load_weights(data, X))
     table, names = factor_table(values, W, X, chosen)
     separator = "\t" if out.suffix.lower() == ".tsv" else ","
-    boolcp.io.atomic.write_text(out, table.to_csv(sep=separator), overwrite=force)
+    boolcp.io.atomic.write_text(out, csv_text(table, sep=separator), overwrite=force)
     means = {name: float(table[f"atom_{name}"].mean()) for name in names}
     split = f" in {len(names)} columns" if len(names) > W.n_atoms else ""  # products of atoms of a higher rank
     lines = [f"{out}: {len(table)} {dims[chosen]}s, {W.n_atoms} atoms{split}"]

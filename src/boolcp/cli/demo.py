@@ -17,6 +17,7 @@ MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 
 def demo(
+    context: typer.Context,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
     seed: Annotated[int, typer.Option(help="Equal seeds give equal results.")] = 0,
     force: Force = False,
@@ -33,7 +34,7 @@ def demo(
     boolcp.io.atomic.write_text(folder / MARK, "Simulated by boolcp demo.\n", overwrite=True)
     note(f"Simulated {simulation} and wrote {folder}, in the layout of a NeuroTycho recording.")
     data = DataOptions([folder], condition=LABEL, reference="average", resample=RATE, bin_ms=simulation.trial_ms)
-    fit(ModelOptions(seed=seed), data, str(N_ATOMS), out, assess=True, force=force)
+    fit(context, ModelOptions(seed=seed), data, str(N_ATOMS), out, assess=True, force=force)
     W, page = boolcp.load(out / RESULT), write_page(out, is_forced=force)
     print()
     for atom, name in zip(simulation.truth[CONDITION].atoms, simulation.patterns, strict=True):

@@ -35,6 +35,7 @@ OF_A_TEST = (
 
 
 def fit(
+    context: typer.Context,
     model: ModelOptions,
     data: DataOptions,
     n_atoms: Annotated[str, model_option("Number of atoms, or auto for that of select.", "--n-atoms", "-k")] = "10",
@@ -62,6 +63,9 @@ def fit(
       boolcp fit large.npy -k 40 -o result --checkpoint large.ckpt
     """  # noqa: D301
     out = Path(f"{data.files[0].name.partition('.')[0]}-boolcp") if out is None else out
+    with boolcp.io.errors.writing(out):
+        out.parent.mkdir(parents=True, exist_ok=True)
+    context.with_resource(boolcp.io.atomic.locked(out))  # another run with this folder ends here, not after its fit
     check_folder(out, is_forced=force)
     if not n_atoms.lstrip("-").isdigit() and n_atoms != "auto":
         raise ValueError(f"--n-atoms takes a number, or auto, got {n_atoms!r}.")

@@ -72,10 +72,28 @@ def write_result(
         boolcp.io.atomic.replacing(out / RESULT, overwrite=is_forced) as result_file,
     ):
         boolcp.save(model, result_file, data=X, notes=full, overwrite=True)
-        table_file.write_text(model.decomposition_.to_dataframe().to_csv(), encoding="utf-8")
+        table_file.write_text(csv_text(model.decomposition_.to_dataframe()), encoding="utf-8")
         log_file.write_text(f"{model.decomposition_.summary()}\n\n{provenance}\n", encoding="utf-8")
     if is_own(out / REPORT):
         (out / REPORT).unlink()  # of the result that was replaced
+
+
+def csv_text(table: Any, **how: Any) -> str:
+    """Return a DataFrame as CSV; a label that a spreadsheet would run as a formula has an apostrophe before it."""
+    cells = table.reset_index()
+    safe = cells.rename(columns=_not_formula).apply(lambda column: column.map(_not_formula))
+    text: str = safe.to_csv(index=False, **how)
+    return text
+
+
+def _not_formula(cell: Any) -> Any:
+    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
+        return cell
+    try:
+        float(cell)
+    except ValueError:
+        return f"'{cell}"
+    return cell
 
 
 def write_page(out: Path, *, is_forced: bool) -> Path:

@@ -13,7 +13,7 @@ from boolcp.program.bounds import eigenvalue_bound
 from boolcp.program.maxcut import EFFORTS, LARGE, ratio_bound
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import Columns
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import read_aligned
 from boolcp.result.trust import Evidence, real_dims, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Array, Complete, n_columns, n_observed, unfold
@@ -33,10 +33,11 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
     checks.check_choice(effort, "effort", EFFORTS)
     if W.deviance is not None:
         raise ValueError(f'There are no certificates under loss="{W.deviance.loss}": they are about squares.')
-    X, observed = checks.check_tensor(read_labels(X)[0], mask)
+    X, mask, weights, _ = read_aligned(X, mask, weights, like=W.labels)
+    X, observed = checks.check_tensor(X, mask)
     if X.shape != W.shape:
         raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
-    weights = None if weights is None else checks.check_weights(weights, X.shape, W.dims)
+    weights = None if weights is None else checks.check_weights(weights, X.shape)
     values, atoms = units_of_fit(X, W)
     data = make_storage(values, observed, weights)
     with one_thread():

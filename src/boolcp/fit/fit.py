@@ -207,8 +207,8 @@ def polish_data(fit: Fit, s: State) -> State:
 def search_observed(fit: Fit, s: State) -> State:
     """Relax, round and polish from one more start over data with gaps or weights, or under another loss.
 
-    Under another loss than squares a start comes from `small` and is polished under the loss, and every TURN-th time
-    atoms are turned to other modes.
+    Under another loss than squares the first is a constant; others come from `small` and are polished under the loss,
+    and every TURN-th time atoms are turned to other modes.
     """
     data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
@@ -221,7 +221,9 @@ def search_observed(fit: Fit, s: State) -> State:
         return s.at("last")
     if is_squared and leaves_noise(data, W, spec, rng):
         return s.at("last")
-    if not is_squared and s.n_done % TURN == 0:
+    if not is_squared and s.n_done == 0:
+        found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
+    elif not is_squared and s.n_done % TURN == 1:
         found = starts.turned(data, W, spec)
     elif is_squared:
         found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
@@ -273,6 +275,8 @@ def end(fit: Fit, s: State) -> State:
     if has_other_loss(data):
         evidence = losses.judge(data, W)
     else:
+        if data.weights is not None and W.data_norm2:  # the ridge may have left nothing of atoms of noise
+            W = W[W.weights**2 * np.diag(W.observed_gram()) > spec.tol**2 * W.data_norm2]
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
             W = certify(data, W)
         evidence = judge_bits(data, W)

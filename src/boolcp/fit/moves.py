@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.checks import RANGES
 from boolcp.fit import atom_search
 from boolcp.fit.atom_search import Candidates, climb, from_bits, greedy_atom_search, search_residual
 from boolcp.fit.certify import NOISY, unique_gains
@@ -146,7 +147,8 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
     (R, _), found = search_residual(data, W), []
     if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
-        R = Dense(R.to_array().astype(np.float32))  # candidates are polished later
+        A, (low, high) = R.to_array(), RANGES["float32"]
+        R = Dense(A.astype(np.float32) if low <= np.abs(A).max() <= high else A)  # candidates are polished later
     for mode in modes:
         if not 2 <= data.shape[mode] <= LONG:
             continue

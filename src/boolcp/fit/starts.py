@@ -11,10 +11,11 @@ from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
 from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns, to_columns
+from boolcp.result.columns import Columns, no_columns, to_columns
 from boolcp.storage.dense import n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
+from boolcp.storage.weighted import Weighted
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
@@ -299,6 +300,30 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
             found = polish(data, trial, max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
             W = found if found.loss < W.loss and not found.is_dead().any() else W
     return W
+
+
+def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return an atom that is on everywhere, which begins as the best constant, and others while they lower the loss.
+
+    A mean of zero, which squares prefer where most entries are zero, may be far worse under a loss than a constant.
+    """
+    x = data.x if data.w is None else data.x[data.w > 0]
+    constant = float(np.median(x)) if data.loss.name == "huber" else data.loss.null(data.x, data.w)
+    best = no_columns(data.shape, data.squared_norm)
+    for mode in spec.modes if constant else ():
+        factors = [np.full((d, 1), constant if n == (mode == 0) else 1.0) for n, d in enumerate(data.shape)]
+        W = oriented(Columns(tuple(factors), np.zeros(1), np.array([mode])), data.nonnegative)
+        best = min(best, polish(data, W, max_iter=spec.max_iter, tol=POLISHED), key=lambda each: each.loss)
+    while best.n_atoms < n_atoms:
+        found = greedy_atom_search(search_residual(data, best)[0], spec, rng)
+        if found is None:
+            break
+        longer = oriented(with_atom(best, found), data.nonnegative)
+        W = polish(data, longer, max_iter=spec.max_iter, tol=POLISHED)
+        if W.loss >= best.loss or W.is_dead().any():
+            break
+        best = W
+    return best
 
 
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:

@@ -36,6 +36,7 @@ def replacing(path: Any, *, overwrite: bool = False, temporary: str | Path | Non
             with open(name, "rb") as file:
                 os.fsync(file.fileno())  # on the disk before the name points to it
             os.chmod(name, _permissions(path))
+            check_free(path, overwrite=overwrite)  # another process may have been faster
             os.replace(name, path)
         except BaseException:
             name.unlink(missing_ok=True)

@@ -9,6 +9,8 @@ from contextlib import suppress
 import numpy as np
 
 SMALL = 10**8  # bytes of a file whose content is kept
+DEEPEST = 60  # groups within each other
+N_ROWS = 1000  # of texts that are read at a time
 KEPT: dict = {}
 
 
@@ -23,14 +25,25 @@ def look_at_hdf5(path):
     """
     import h5py
 
-    table, items, links = {}, [], []
+    table: dict = {}
+    items: list = []
+    links: list = []
+
+    def keep(name, link):
+        links.append((name, getattr(link, "filename", None)))
+        return name.count("/") > DEEPEST or None  # None goes on
+
     with h5py.File(path, "r") as file:
-        file.visititems_links(lambda name, link: links.append((name, getattr(link, "filename", None))))
+        if file.visititems_links(keep):
+            raise TrapError(f"its groups are nested more than {DEEPEST} deep")
         for name, target in [link for link in links if link[1] is not None]:
             raise TrapError(f"{name!r} is a link to the file {target!r}")
+        items.append(("/", file))
         file.visititems(lambda name, item: items.append((name, item)))
         seen = {h5py.h5o.get_info(item.id).addr for _, item in items}
         for name, item in items:  # datasets without a name are added on the way
+            with suppress(TypeError):  # of a kind that numpy does not know
+                refuse_shared(name, item.attrs.values(), path)
             if isinstance(item, h5py.Dataset):
                 shown = "a dataset without a name" if name is None else repr(name)
                 if item.external:
@@ -42,6 +55,8 @@ def look_at_hdf5(path):
                     dims = labels if all(labels) and len(set(labels)) == len(labels) else None
                     sizes = item.id.get_storage_size(), item.nbytes or 0
                     table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
+                if item.dtype.hasobject and item.shape:
+                    refuse_shared(name, (item[n : n + N_ROWS] for n in range(0, len(item), N_ROWS)), path)
                 is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
                 for reference in np.ravel(np.asarray(item[()], dtype=object)) if is_cell else ():
                     found = file[reference] if reference else item
@@ -49,6 +64,16 @@ def look_at_hdf5(path):
                         seen.add(address)
                         items.append((None, found))
     return table
+
+
+def refuse_shared(name, parts, path):
+    """Raise if texts or lists take more bytes than their file, as they do if many share one place in it."""
+    most, total = max(os.path.getsize(path), SMALL), 0
+    for part in parts:
+        rows = part.ravel() if isinstance(part, np.ndarray) and part.dtype.kind == "O" else ()
+        total += sum(getattr(row, "nbytes", len(row)) for row in rows if hasattr(row, "__len__"))
+        if total > most:
+            raise TrapError(f"the texts of {name!r} take more memory than the file has bytes")
 
 
 def read_all(path):

@@ -292,8 +292,10 @@ def count_events(
         raise ValueError(f"The vectors of events must be equally long and not empty, got {sizes}.")
     if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
         raise ValueError("Events need finite times and bins of positive length.")
+    rounding = np.finfo(times.dtype).eps * np.abs(times).max() / bin_ms if times.dtype.kind == "f" else 0.0
+    times, slack = times.astype(float), max(SLACK, rounding)
     start = min(0.0, float(times.min())) if start is None else float(start)
-    bins = np.floor((times - start) / bin_ms + SLACK).astype(int)
+    bins = np.floor((times - start) / bin_ms + slack).astype(int)
     n_bins = int(bins.max()) + 1 if stop is None else max(int(np.ceil((stop - start) / bin_ms - SLACK)), 1)
     inside = (bins >= 0) & (bins < n_bins) & (times < (np.inf if stop is None else stop))
     if np.sum(inside) > 1 and np.ptp(bins[inside]) == 0:

@@ -475,13 +475,13 @@ class BooleanCP:
         return b**2 / np.diag(self.observed_gram()) / norm2
 
     def explained_unique(self) -> np.ndarray:
-        """Return for each atom the share of |X|^2 lost without it when the other weights are recomputed, (K,)."""
+        """Return for each atom how much more of |X|^2 is explained than without it, other weights recomputed, (K,)."""
         if self.deviance is not None:
             return self.deviance.unique
         (norm2, b), G = self._fitted_to(), self.observed_gram()
-        sets = [slice(None), *~np.eye(len(b), dtype=bool)]  # all atoms, and all but one
-        best, *without = [b[k] @ np.linalg.lstsq(G[k][:, k], b[k], rcond=None)[0] for k in sets]
-        return np.maximum(best - np.array(without), 0.0) / norm2
+        others = ~np.eye(len(b), dtype=bool)
+        without = [b[k] @ np.linalg.lstsq(G[k][:, k], b[k], rcond=None)[0] for k in others]
+        return np.maximum(norm2 - self.squared_error - np.array(without), 0.0) / norm2
 
     def _fitted_to(self) -> tuple[float, np.ndarray]:
         """Return |X|^2 and <X, M_k> of the data that was fitted."""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from boolcp.checks import is_lazy
+from boolcp.checks import check_mask, check_weights, is_lazy
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
@@ -101,9 +101,8 @@ def align(array: Any, like: Any, *, name: str = "The array", free: Collection[st
     `partial` array has some of the modes only: the others get size one, so that it broadcasts. `name` is for errors.
     """
     if not is_labelled(array):
-        return array if hasattr(array, "shape") else np.asarray(array)
-    is_unnamed = all(dim == f"dim_{n}" for n, dim in enumerate(array.dims))  # the names that xarray gives by default
-    if getattr(like, "dims", None) is None or is_unnamed:
+        return array
+    if has_no_names(array, like):
         return array.data
     array = aligned(array, like, name=name, free=free, partial=partial)
     return array.data[tuple(slice(None) if dim in array.dims else None for dim in like.dims)]
@@ -113,6 +112,8 @@ def aligned(
     array: Any, like: Any, *, name: str = "The array", free: Collection[str] = (), partial: bool = False
 ) -> Any:
     """Return a DataArray with modes and labels in the order of another; raise a ValueError that names what differs."""
+    if has_no_names(array, like):
+        return array
     dims = tuple(str(dim) for dim in like.dims)
     names = tuple(str(dim) for dim in array.dims)
     if not set(names) <= set(dims) or (len(names) < len(dims) and not partial):
@@ -128,6 +129,33 @@ def aligned(
         elif dim not in free and dim in getattr(like, "sizes", {}) and array.sizes[dim] != like.sizes[dim]:
             raise ValueError(f"{name} has {array.sizes[dim]} entries along mode {dim!r} instead of {like.sizes[dim]}.")
     return array
+
+
+def has_no_names(array: Any, like: Any) -> bool:
+    """Return True if there is nothing to align by: no names, or those that xarray gives by default."""
+    return getattr(like, "dims", None) is None or all(dim == f"dim_{n}" for n, dim in enumerate(array.dims))
+
+
+def read_aligned(
+    X: Any, mask: Any = None, weights: Any = None, *, like: Labels | None = None, free: Collection[str] = ()
+) -> tuple[Any, Any, Any, Labels | None]:
+    """Return the array of X, its mask, its weights and its Labels; all are in the order of the labels of a fit, `like`.
+
+    A mask and weights with labels are aligned with X, others have its order.
+    """
+    values, labels = read_labels(X)
+    beside = like if labels is None else labels
+    mask = None if mask is None else align(mask, beside, name="mask", free=free if labels is None else ())
+    if weights is not None:
+        weights = align(weights, beside, name="weights", free=free if labels is None else (), partial=True)
+    if labels is None or like is None:
+        return values, mask, weights, labels
+    if mask is not None and not is_lazy(mask):
+        mask = check_mask(mask, values.shape)
+    weights = None if weights is None else check_weights(weights, values.shape)
+    parts = [None if A is None else X.copy(data=A) for A in (values, mask, weights)]
+    found = [None if A is None else aligned(A, like, name="X", free=free) for A in parts]
+    return *(None if A is None else A.data for A in found), read_labels(found[0])[1]  # type: ignore[return-value]
 
 
 def label_order(wanted: np.ndarray, given: np.ndarray) -> np.ndarray | None:

@@ -192,6 +192,9 @@ def compare_conditions(
     is_missing = [label is None or label != label or label in ("", b"") for label in given.tolist()]
     known = ~(np.array(is_missing, dtype=bool) | (W.undetermined or {}).get(at, False))
     given, groups = given[known], groups[known]
+    if any(is_missing) and given.dtype.kind == "f" and 2 * len(np.unique(given)) <= len(given):
+        is_code = (given == np.round(given)).all()  # a missing code has made all of them real numbers
+        given = given.astype(int) if is_code else given
     Y = np.array([leading_column(W, k, at) for k in range(W.n_atoms)]).reshape(-1, len(known))[:, known]
     is_numeric = given.dtype.kind == "f" if numeric is None else numeric
     names = () if is_numeric else tuple(group_names(given))

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import read_aligned
 from boolcp.storage import stays_out
 from boolcp.system import float_bytes, memory_text
 
@@ -40,7 +40,10 @@ def prepare(
     name = function.__name__
     if isinstance(X, BooleanCP | BMP):
         raise TypeError(f"{name}: the tensor X comes first, then its decomposition, but X is a {type(X).__name__}.")
-    values, labels = read_labels(X)
+    if isinstance(W, BMP):
+        W = W.decomposition_
+    like = W.labels if isinstance(W, BooleanCP) else None
+    values, mask, weights, labels = read_aligned(X, mask, weights, like=like)
     if not checks.is_listed(values) and stays_out(values, options.get("max_memory")):
         size = memory_text(float_bytes(values.shape, values.dtype))
         raise MemoryError(
@@ -49,11 +52,9 @@ def prepare(
         )
     values, observed = checks.check_tensor(values, mask)
     dims = None if labels is None else labels.dims
-    counts = None if weights is None else checks.check_weights(weights, values.shape, dims)
-    if isinstance(W, BMP):
-        W = W.decomposition_
-    elif isinstance(W, int | np.integer) and not isinstance(W, bool):
-        W = quietly(BMP(int(W), **options, random_state=seed)).fit(X, mask=mask, weights=weights).decomposition_
+    counts = None if weights is None else checks.check_weights(weights, values.shape)
+    if isinstance(W, int | np.integer) and not isinstance(W, bool):
+        W = fit_quietly(BMP(int(W), **options, random_state=seed), X, mask=mask, weights=weights).decomposition_
         options = {}
     if not isinstance(W, BooleanCP):
         raise TypeError(f"{name}: the tensor X comes first, then its decomposition, but that is a {type(W).__name__}.")
@@ -77,17 +78,11 @@ def inferred(W: BooleanCP) -> dict[str, Any]:
     return known if W.mean is None else known | {"mean": True, "boolean_modes": [int(W.boolean_mode[0])]}
 
 
-class quietly:
-    """A model whose fit gives no warnings about atoms or slices that a part of the data lacks."""
-
-    def __init__(self, model: BMP) -> None:
-        self.model = model
-
-    def fit(self, *data: Any, **how: Any) -> BMP:
-        """Return the fitted model."""
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", checks.BoolcpWarning)
-            return self.model.fit(*data, **how)
+def fit_quietly(model: BMP, *data: Any, **how: Any) -> BMP:
+    """Return the fitted model, without warnings about atoms or slices that a part of the data lacks."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", checks.BoolcpWarning)
+        return model.fit(*data, **how)
 
 
 def fit_part(data: Repeat, mode: int, places: np.ndarray | None, seed: Any) -> BMP:
@@ -96,7 +91,7 @@ def fit_part(data: Repeat, mode: int, places: np.ndarray | None, seed: Any) -> B
     if places is not None:
         parts = [A if A is None else A.take(places, axis=mode) for A in parts]
     model = clone(data.model).set_params(random_state=seed)
-    return quietly(model).fit(parts[0], mask=parts[1], weights=parts[2])
+    return fit_quietly(model, parts[0], mask=parts[1], weights=parts[2])
 
 
 def unit_mode(W: BooleanCP, mode: int | str | None) -> int:

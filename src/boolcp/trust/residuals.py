@@ -15,7 +15,7 @@ from boolcp.fit.certify import units_of_fit
 from boolcp.fit.noise import noise_edge
 from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.labels import read_labels
+from boolcp.result.labels import read_aligned
 
 __all__ = ["ResidualCheck", "residual_check"]
 
@@ -110,7 +110,8 @@ def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> Re
     >>> boolcp.residuals.residual_check(X, truth).is_noise, boolcp.residuals.residual_check(X, truth[:1]).is_noise
     (True, False)
     """
-    values, observed = checks.check_tensor(read_labels(X)[0], mask)
+    values, mask, *_ = read_aligned(X, mask, like=W.labels)
+    values, observed = checks.check_tensor(values, mask)
     if values.shape != W.shape:
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
     known = np.ones(values.shape, dtype=bool) if observed is None else observed
