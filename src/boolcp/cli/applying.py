@@ -72,7 +72,7 @@ def transform(
     table, names = factor_table(values, W, X, chosen)
     separator = "\t" if out.suffix.lower() == ".tsv" else ","
     boolcp.io.atomic.write_text(out, table.to_csv(sep=separator), overwrite=force)
-    means = {name: float(table[f"atom_{name}"].mean()) for name in names}
+    means = {name.removeprefix("atom_"): float(table[name].mean()) for name in names}
     split = f" in {len(names)} columns" if len(names) > W.n_atoms else ""  # products of atoms of a higher rank
     lines = [f"{out}: {len(table)} {dims[chosen]}s, {W.n_atoms} atoms{split}"]
     for name, mean in means.items():
@@ -86,12 +86,11 @@ def factor_table(values: Any, W: Any, X: Any, mode: int) -> tuple[Any, list[str]
     """Return a DataFrame with a row for each entry of new data along a mode, labels first, bits as integers; names."""
     import pandas
 
-    owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == mode else atom.rank or 1)]
-    names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
-    dim = X.dims[mode]
+    dim, names = X.dims[mode], [str(name) for name in values[values.dims[1]].values]
     columns = {name: c.values for name, c in X.coords.items() if c.dims == (dim,) and name != dim}
-    for n, (name, k) in enumerate(zip(names, owner, strict=True)):
-        columns[f"atom_{name}"] = values[:, n].astype(int if W.atoms[k].mode == mode else float)
+    for name, column in zip(names, values.values.T, strict=True):
+        is_bit = W.atoms[int(name[5:].partition(".")[0])].mode == mode
+        columns[name] = column.astype(int if is_bit else float)
     return pandas.DataFrame(columns, X.indexes.get(dim, pandas.RangeIndex(len(values), name=dim))), names
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.labels import Labels, labels_of, mode_names
+from boolcp.result.labels import Labels, coordinates, labels_of, mode_names
 from boolcp.result.summary import has_shares
 from boolcp.result.trust import Deviance, Trust, log_odds, sure_share
 from boolcp.system import load_extra
@@ -104,12 +104,9 @@ def to_xarray(W: BooleanCP) -> Any:
         prefix + name: ([f"{prefix}{axis}" if isinstance(axis, str) else dims[axis] for axis in axes], values)
         for name, (axes, values) in table.items()
     }
-    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
-    units = {name: {"units": unit} for name, unit in labels.units.items()}
-    coords = {name: (dim, values, units.get(name, {})) for name, (dim, values) in along.items()}
     header |= {"dims": dims, "is_labelled": W.labels is not None, "name": labels.name, "unit": labels.value_unit}
     attrs = {"prefix": prefix, "header": json.dumps(header, default=to_plain)}
-    return xarray.Dataset(variables, coords | {f"{prefix}atom": np.arange(W.n_atoms)}, attrs)
+    return xarray.Dataset(variables, coordinates(labels) | {f"{prefix}atom": np.arange(W.n_atoms)}, attrs)
 
 
 def from_xarray(dataset: Any) -> BooleanCP:

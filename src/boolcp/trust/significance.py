@@ -174,7 +174,7 @@ def significance(
         if sigma is None:
             centered, atoms = without_mean(values, W)
             sigma = noise_left(make_storage(centered, observed, counts), atoms)
-            ratios = noise_ratios(centered - atoms.to_tensor()) if observed is None and counts is None else {}
+            ratios = noise_ratios(centered - atoms.to_array()) if observed is None and counts is None else {}
         level: Any = sigma
         for mode, ratio in ratios.items():
             level = level * ratio.reshape(-1, *(1,) * (values.ndim - 1 - mode))
@@ -271,7 +271,7 @@ def taken_up(atom: Atom, other: Atom) -> Atom:
 
 def weighted_gram(atoms: tuple[Atom, ...], D: np.ndarray) -> np.ndarray:
     """Return sum_i D_i M_k,i M_l,i over all entries i, (K, K), for D of the shape of the tensor."""
-    tensors = (BooleanCP(D.shape, (atom,), np.ones(1)).to_tensor() for atom in atoms)
+    tensors = (BooleanCP(D.shape, (atom,), np.ones(1)).to_array() for atom in atoms)
     G = np.stack([inner_with_atoms(D * M, atoms) for M in tensors])
     return (G + G.T) / 2
 
