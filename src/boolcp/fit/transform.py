@@ -79,7 +79,7 @@ def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def column_names(W: BooleanCP, mode: int) -> list[str]:
-    """Return the names of the columns of a factor along a mode: atom_0, or atom_0.0, atom_0.1 for several of an atom."""
+    """Return the names of the columns of a factor along a mode: atom_0, or atom_0.0, atom_0.1 for products."""
     widths = [1 if atom.mode == mode else atom.rank or 1 for atom in W.atoms]
     return [f"atom_{k}" + f".{n}" * (width > 1) for k, width in enumerate(widths) for n in range(width)]
 

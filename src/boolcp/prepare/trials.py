@@ -79,7 +79,7 @@ def cut_trials(
     coords["time"] = "time", (first + np.arange(values.shape[-2])) / rate, {"units": "s"}
     dims = [*(dim for dim in X.dims if dim != "time"), "time", "trial"]
     result = load_extra("xarray", "labels").DataArray(values, coords, dims, name=X.name)
-    table = {name: column[kept] for name, column in columns.items()}
+    table = {name: column[kept] for name, column in columns.items()} | ({"time_zero": zero[kept]} if align else {})
     result = add_table(result.assign_coords(trial=np.arange(len(kept))), table, "trial")
     result["onset"].attrs["units"] = "s"
     if events is not None:
@@ -356,6 +356,7 @@ def count_spikes(
     names = np.arange(len(trains)) if units is None else np.asarray(units)
     lefts = (first + np.arange(counts.shape[1])) * bin_ms
     X = _labelled(counts, names, np.arange(len(kept)), lefts, bin_ms, "spikes")
+    columns |= {"time_zero": zero} if align else {}
     return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")
 
 

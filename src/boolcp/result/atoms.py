@@ -593,6 +593,53 @@ class BooleanCP:
 
         return to_dataframe(self)
 
+    def events(self, mode: int | str | None = None) -> Any:
+        """Return where atoms are on as a DataFrame of intervals: start, stop, duration, atom, label, mode.
+
+        Along the mode "time" they are in its unit, and no interval crosses a gap; along any other mode they are
+        positions. `stop` is excluded: ``pynapple.IntervalSet(table.start, table.stop)`` takes those of one atom.
+
+        Parameters
+        ----------
+        mode : int or str, optional
+            Only atoms that are Boolean along this mode.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> atom = boolcp.Atom(0, [1, 1, 0, 0, 1], ([[1.0], [0.0]],))
+        >>> boolcp.BooleanCP((5, 2), [atom], [1.0]).events()[["start", "stop"]].to_numpy().tolist()
+        [[0, 2], [4, 5]]
+        """
+        from boolcp.result.events import events
+
+        return events(self, mode)
+
+    def occurrences(self, mode: int | str | None = None, by: str | None = None) -> Any:
+        """Return a DataFrame with, for each atom, occurrences, mean_duration, coverage (0 to 1) and rate.
+
+        An occurrence is an interval of `events`, the rate their number by unit of time (or by entry of another mode).
+        `by` names a coordinate such as "condition": a column for each of its values counts the entries that are on.
+        """
+        from boolcp.result.events import occurrences
+
+        return occurrences(self, mode, by)
+
+    def transitions(self, mode: int | str | None = None) -> Any:
+        """Return a DataFrame (from, to): how often an atom goes off at the very entry at which another goes on."""
+        from boolcp.result.events import transitions
+
+        return transitions(self, mode)
+
+    def where_on(self, k: int) -> list[Any]:
+        """Return the labels of the entries in which atom k is on: channel names, trials; positions without labels.
+
+        Names of channels are picks for MNE: ``raw.pick(W.where_on(0))``.
+        """
+        name, on = self.mode_name(self.atoms[k].mode), np.flatnonzero(self.atoms[k].z)
+        labels = None if self.labels is None else self.labels.coords.get(name)
+        return (on if labels is None else labels[on]).tolist()
+
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Save the decomposition in one netCDF file, which `boolcp.load` reads."""
         from boolcp.io.results import save
