@@ -1,6 +1,7 @@
 """`boolcp convert`, `complete` and `transform`: data that are written, filled, or projected on a result."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import boolcp
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output
-from boolcp.cli.options import Atoms, Force, Json, ModelOptions, Result, Tensor, make_model, option
+from boolcp.cli.options import ALL, Atoms, Force, Json, ModelOptions, Result, Tensor, make_model, option
 
 
 def complete(
@@ -26,7 +27,8 @@ def complete(
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
-    bmp = make_model(model, n_atoms, X).fit(X, **load_weights(data, X))
+    everywhere = replace(model, boolean_modes=model.boolean_modes or ALL)  # fills need no mode of trials
+    bmp = make_model(everywhere, n_atoms, X).fit(X, **load_weights(data, X))
     boolcp.io.arrays.write_tensor(bmp.complete(X), out, overwrite=force)
     text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
     answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)

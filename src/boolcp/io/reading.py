@@ -27,6 +27,7 @@ ARRAYS = tuple(READERS)
 TAKEN_BY = {"variable": (*ARRAYS, "nwb", "table"), "dims": (*ARRAYS, "table"), "coords": ARRAYS, "events": ARRAYS}
 TAKEN_BY |= {"sampling_rate": (*ARRAYS, "neurotycho"), "session": ("neurotycho",), "skip_bad": ("neurotycho",)}
 TAKEN_BY |= {"window_ms": ("nwb",), "align": ("nwb",)}
+MAX_READ = 10**8  # entries that a description reads
 MAX_LISTED = 20  # lines or groups of a description
 
 
@@ -191,7 +192,7 @@ def _check(X: Any, path: Any) -> Any:
 
 
 def describe(path: str | PathLike[str]) -> list[str]:
-    """Describe the contents of a file as lines of text, without reading its numbers."""
+    """Describe the contents of a file as lines of text; numbers are read only to name channels that stand out."""
     place = check_exists(path)
     kind = format_of(place)
     if kind in ("neurotycho", "nwb"):
@@ -202,7 +203,8 @@ def describe(path: str | PathLike[str]) -> list[str]:
         lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in found if len(found) <= MAX_LISTED]
         counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
         lines += [f"  event {label}: {count}" for label, count in counts.items()]
-        return [sizes_text(X), *_coordinate_lines(X, X.dims), *lines]
+        bads = [f"  left out, marked as bad: {', '.join(X.attrs['left_out'])}"] if "left_out" in X.attrs else []
+        return [sizes_text(X), *_coordinate_lines(X, X.dims), *lines, *bads, *prepare.common.outlier_lines(X)]
     if kind == "table":
         advice = "name modes and entries with --dims and --variable"
         return [f"a table ({advice})", *(f"{name}: {d}" for name, d in read_any_table(place).dtypes.items())]
@@ -210,7 +212,9 @@ def describe(path: str | PathLike[str]) -> list[str]:
     if (found := arrays.dataset) is None:
         return [f"{name}: {variable}" for name, variable in arrays.table.items()]
     lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in found.data_vars.items()]
-    return lines + _coordinate_lines(found, [dim for dim in found.sizes if dim in found.coords])
+    lines += _coordinate_lines(found, [dim for dim in found.sizes if dim in found.coords])
+    small = [v for v in found.data_vars.values() if v.dtype.kind in "fiu" and v.size <= MAX_READ]
+    return lines + [line for v in small for line in prepare.common.outlier_lines(v.load())]
 
 
 def sizes_text(X: Any) -> str:

@@ -67,6 +67,10 @@ def cut_trials(
     else:
         columns, how = read_events(choose_events(X, events) if isinstance(events, str) else events), "at events"
     zero, before, after = spans(columns, ms, align)
+    if events is not None and ms is not None and (after[:1] - before[:1]) * rate < 1.5:
+        raise ValueError(
+            f"The window {ms} ms has less than two samples at {rate:g} Hz: give milliseconds, not seconds."
+        )
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
     if len(kept) < (n_trials or 1):
         raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
@@ -320,7 +324,8 @@ def count_spikes(
     Parameters
     ----------
     spike_times : sequence of array-like, or mapping of unit to array-like
-        For each unit the times of its spikes in the session, in seconds.
+        For each unit the times of its spikes in the session, in seconds; spike trains of neo and groups of pynapple
+        are taken as they are.
     events, window_ms, align : DataFrame or mapping, float or (float, float), str
         As `events`, `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN.
     bin_ms, units : float, sequence
@@ -336,7 +341,7 @@ def count_spikes(
     """
     if isinstance(spike_times, Mapping):
         units, spike_times = list(spike_times), list(spike_times.values())
-    trains = [np.sort(np.ravel(train).astype(float)) for train in spike_times]
+    trains = [np.sort(np.ravel(_seconds(train)).astype(float)) for train in spike_times]
     if not trains or not bin_ms > 0:
         raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
     columns, width = read_events(events), bin_ms / 1000
@@ -352,12 +357,21 @@ def count_spikes(
     for n in kept:
         edges = zero[n] + width * (np.arange(firsts[n], lasts[n] + 1) - SLACK)
         pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
+    if not any(piece.any() for piece in pieces) and any(map(len, trains)):
+        ends = [min(train[0] for train in trains if len(train)), max(train[-1] for train in trains if len(train))]
+        text = f"No spike lies in a trial: spikes run from {ends[0]:g} to {ends[1]:g}, onsets from {min(zero):g} to"
+        warnings.warn(f"{text} {max(zero):g}. Both are in seconds.", BoolcpWarning, stacklevel=2)
     counts, first = padded(pieces, firsts[kept].astype(int).tolist())
     names = np.arange(len(trains)) if units is None else np.asarray(units)
     lefts = (first + np.arange(counts.shape[1])) * bin_ms
     X = _labelled(counts, names, np.arange(len(kept)), lefts, bin_ms, "spikes")
     columns |= {"time_zero": zero} if align else {}
     return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")
+
+
+def _seconds(train: Any) -> Any:
+    """Return the times of spikes: a SpikeTrain of neo has a unit, a Ts of pynapple its times apart."""
+    return train.rescale("s").magnitude if hasattr(train, "rescale") else getattr(train, "t", train)
 
 
 def _labelled(
