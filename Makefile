@@ -1,19 +1,28 @@
-# Everything a fresh machine with Python >= 3.11 and make needs. `make demo` and `make test` set up .venv by themselves.
+# Everything a fresh machine with Python >= 3.11 and make needs. `make demo` and `make test` set up .venv by themselves, and
+# compile the inner loops: by the C compiler that is there, else by that of the package ziglang.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SHELL := /bin/bash
+
+COMPILER := $(firstword $(foreach name,$(firstword $(CC)) gcc clang,$(shell command -v $(name))))
+ZIG = $(CURDIR)/$(shell ls $(VENV)/lib/python3*/site-packages/ziglang/zig)
+COMPILE = $(if $(COMPILER),CC="$(if $(shell command -v $(firstword $(CC))),$(CC),$(COMPILER))",CC="$(ZIG) cc -mcpu=baseline" LDSHARED="$(ZIG) cc -shared")
 
 .PHONY: demo test golden test-all test-versions test-extras test-lowest coverage fuzz lint types bench reproduce docs clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --upgrade pip
+ifeq ($(COMPILER),)
+	@echo "There is no C compiler (cc, gcc, clang): taking that of the package ziglang"
+	$(BIN)/python -m pip install --quiet ziglang
+endif
 	@touch $@
 
-# the library with its extras
-$(VENV)/all.stamp: $(VENV)/pip.stamp pyproject.toml
-	$(BIN)/python -m pip install --quiet --editable ".[all]"
+# the library with its extras, again when an inner loop has changed
+$(VENV)/all.stamp: $(VENV)/pip.stamp pyproject.toml setup.py $(wildcard src/boolcp/*/*.pyx)
+	$(COMPILE) $(BIN)/python -m pip install --quiet --editable ".[all]"
 	@touch $@
 
 # plus what tests, lint and types need
@@ -48,12 +57,10 @@ test-all: $(VENV)/dev.stamp
 fuzz: $(VENV)/dev.stamp
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz.py
 
-# lines that no test runs; kernels in their Python form, by tests that are quick without compilation
-KERNELS := tests/program tests/fit/test_kernels.py tests/test_atomic_norm.py -k "kernels or sweep or flip or rows or bits"
+# lines that no test runs
 coverage: $(VENV)/dev.stamp
 	$(BIN)/python -m coverage erase
 	$(BIN)/python -m coverage run $(TESTS)
-	NUMBA_DISABLE_JIT=1 $(BIN)/python -m coverage run -m pytest $(KERNELS)
 	$(BIN)/python -m coverage combine --quiet
 	$(BIN)/python -m coverage report --show-missing --skip-covered
 
@@ -70,7 +77,7 @@ EXTRAS := plot report labels files dask cluster mne nwb interop cli baselines al
 test-extras: $(VENV)/pip.stamp
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet "build>=1.2" uv
-	$(BIN)/python -m build --outdir dist
+	$(COMPILE) $(BIN)/python -m build --outdir dist
 	set -e; uv=$(CURDIR)/$(BIN)/uv; here=$$(mktemp -d); trap 'rm -rf "$$here"' EXIT; cp tests/try_wheel.py "$$here"; wheel=$$(ls $(CURDIR)/dist/*.whl); \
 	for extra in "" $(EXTRAS); do \
 	  "$$uv" venv --quiet --clear --python $(PYTHON) "$$here/venv"; \
@@ -79,10 +86,10 @@ test-extras: $(VENV)/pip.stamp
 	(cd "$$here" && PYTHONPATH= "$$here/venv/bin/boolcp" demo --force)
 
 # the lowest versions of all direct dependencies
-test-lowest:
+test-lowest: $(VENV)/pip.stamp
 	$(PYTHON) -m venv .venv-lowest
 	.venv-lowest/bin/python -m pip install --quiet uv
-	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[all]"
+	$(COMPILE) .venv-lowest/bin/uv pip install --quiet --python .venv-lowest --resolution lowest-direct --editable ".[all]"
 	.venv-lowest/bin/uv pip install --quiet --python .venv-lowest --group test
 	.venv-lowest/bin/python $(TESTS)
 
@@ -117,3 +124,4 @@ docs: $(VENV)/docs.stamp
 
 clean:
 	rm -rf $(VENV) .venv-* .pytest_cache .mypy_cache .ruff_cache build dist docs/_build docs/api docs/auto_examples docs/sg_execution_times.rst
+	rm -f src/boolcp/*/*.so

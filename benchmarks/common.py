@@ -18,7 +18,7 @@ RESULTS = Path(__file__).parent / "results"
 def environment(*packages):
     """Return one line with commit, date, cores, Python and library versions."""
     found = []
-    for name in ("boolcp", "numpy", "scipy", "numba", *packages):
+    for name in ("boolcp", "numpy", "scipy", *packages):
         try:
             found.append(f"{name} {version(name)}")
         except PackageNotFoundError:

@@ -16,8 +16,9 @@ ROOT = Path(__file__).parents[1]
 
 
 def n_lines(folder):
-    """Return the number of lines of all Python files below a folder."""
-    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in folder.rglob("*.py"))
+    """Return the number of lines of all Python and Cython files below a folder."""
+    paths = [*folder.rglob("*.py"), *folder.rglob("*.pyx")]
+    return sum(len(path.read_text(encoding="utf-8").splitlines()) for path in paths)
 
 
 def n_questions(path):
@@ -42,7 +43,7 @@ def sizes(package, tests):
     return {
         "lines of src": n_lines(package),
         "lines of tests": n_lines(tests),
-        "files of a folder": max(len(list(folder.glob("*.py"))) for folder in folders),
+        "files of a folder": max(len([*folder.glob("*.py"), *folder.glob("*.pyx")]) for folder in folders),
         "questions to a storage": n_questions(package / "storage" / "protocol.py"),
         "questions about the kind of a storage": n_branches(package),
     }

@@ -55,7 +55,7 @@ def available_memory() -> int:
 
         return int(psutil.virtual_memory().available)
     except ImportError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62  # Windows
 
 
 def float_bytes(shape: Sequence[int], dtype: Any) -> int:

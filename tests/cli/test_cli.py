@@ -94,7 +94,7 @@ def test_help_imports_nothing_heavy():
     code = "import sys; from boolcp.cli import main; main(['fit', '--help']); print(sorted(sys.modules))"
     shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "boolcp fit" in shown and "Examples" in shown
-    for heavy in ("numpy", "scipy", "xarray", "sklearn", "matplotlib", "numba", "pandas"):
+    for heavy in ("numpy", "scipy", "xarray", "sklearn", "matplotlib", "pandas"):
         assert f"'{heavy}'" not in shown, heavy
 
 
