@@ -103,7 +103,7 @@ def test_without_typer_the_command_says_what_to_install(run, monkeypatch):
     for name in ("boolcp.cli.commands", "boolcp.cli.data"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     code, _, err = run("--help")
-    assert code == WRONG_INPUT and "pip install 'boolcp[cli]'" in err
+    assert code == WRONG_INPUT and "pip install 'boolcp[files]'" in err
 
 
 def test_fit_writes_a_result_a_table_and_a_log(data, run):

@@ -293,7 +293,7 @@ def _ecog_patterns(
 
 def _ecog_session(W: BooleanCP, label: str, noise: float, reference: float, rng: np.random.Generator) -> Any:
     """Return a session: patterns in consecutive trials, background and common reference, with LEAD samples around."""
-    xarray, extra = load_extra("xarray", "labels"), dict(W.labels.extra) if W.labels is not None else {}
+    xarray, extra = load_extra("xarray", "files"), dict(W.labels.extra) if W.labels is not None else {}
     clean = W.to_array().transpose(0, 2, 1).reshape(W.shape[0], -1)
     n_times = clean.shape[1] + 2 * LEAD
     places = np.stack([extra["x"][1], extra["y"][1]], axis=1)

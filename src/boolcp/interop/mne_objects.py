@@ -112,7 +112,7 @@ def add_metadata(epochs: Any, W: BooleanCP) -> Any:
         raise ValueError(f"{len(missing)} of the epochs are no trials of the fit, for example {missing[0]}.")
     order = [places[label_text(label)] for label in epochs.selection]
     columns = {f"atom_{k}": atom.z[order] for k, atom in enumerate(W.atoms) if atom.mode == mode}
-    copy, pandas = epochs.copy(), load_extra("pandas", "labels")
+    copy, pandas = epochs.copy(), load_extra("pandas", "files")
     rows = pandas.DataFrame(index=range(len(epochs))) if epochs.metadata is None else epochs.metadata
     with load_extra("mne", "mne").use_log_level("ERROR"):
         copy.metadata = rows.assign(**columns)
@@ -175,7 +175,7 @@ def _labelled(inst: Any, values: np.ndarray) -> Any:
     if "time" in dims:
         coords["time"] = "time", np.asarray(inst.times), {"units": "s"}
         attrs["sampling_rate"] = float(inst.info["sfreq"])
-    X = load_extra("xarray", "labels").DataArray(values, coords, dims, attrs=attrs)
+    X = load_extra("xarray", "files").DataArray(values, coords, dims, attrs=attrs)
     return X.transpose(*[dim for dim in dims if dim != "trial"], ...)
 
 
@@ -213,6 +213,6 @@ def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list) -> Any:
     names = [str(one.comment or n) for n, one in enumerate(evoked)]
     names = names if len(set(names)) == len(names) else [f"{n}: {name}" for n, name in enumerate(names)]
     how = {"coords": "minimal", "compat": "override", "combine_attrs": "override", "join": "exact"}
-    X = load_extra("xarray", "labels").concat(arrays, "condition", **how)
+    X = load_extra("xarray", "files").concat(arrays, "condition", **how)
     X = X.transpose("channel", "time", "condition").assign_coords(condition=("condition", np.array(names)))
     return X.assign_coords(n_averaged=("condition", np.array([one.nave for one in evoked])))

@@ -181,7 +181,7 @@ def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray], rate: 
     sampling_rate(X)  # an error if the times are no series
     if X.dtype.kind == "f" and bool(X.isnull().any()):
         raise ValueError("Filters and resampling need data without missing entries (NaN): filter first, then reject.")
-    xarray, pieces = load_extra("xarray", "labels"), []
+    xarray, pieces = load_extra("xarray", "files"), []
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     for piece in segments(X):
         rows = np.moveaxis(piece.values, X.dims.index("time"), -1)

@@ -82,7 +82,7 @@ def cut_trials(
     coords = {name: coord for name, coord in X.coords.items() if "time" not in coord.dims}
     coords["time"] = "time", (first + np.arange(values.shape[-2])) / rate, {"units": "s"}
     dims = [*(dim for dim in X.dims if dim != "time"), "time", "trial"]
-    result = load_extra("xarray", "labels").DataArray(values, coords, dims, name=X.name)
+    result = load_extra("xarray", "files").DataArray(values, coords, dims, name=X.name)
     table = {name: column[kept] for name, column in columns.items()} | ({"time_zero": zero[kept]} if align else {})
     result = add_table(result.assign_coords(trial=np.arange(len(kept))), table, "trial")
     result["onset"].attrs["units"] = "s"
@@ -218,7 +218,7 @@ def stack_trials(
     tensor, first = padded(values, [round(t[0] * rate) for t in vectors])
     coords: dict[str, Any] = {"time": ("time", (first + np.arange(tensor.shape[1])) / rate, {"units": "s"})}
     coords |= {"trial": np.arange(tensor.shape[2])} | ({} if channels is None else {"channel": np.asarray(channels)})
-    X = load_extra("xarray", "labels").DataArray(tensor, coords, ("channel", "time", "trial"))
+    X = load_extra("xarray", "files").DataArray(tensor, coords, ("channel", "time", "trial"))
     what = f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
     X = noted(X, X.assign_attrs(sampling_rate=rate), what)
     return X if table is None else add_table(X, table, "trial")
@@ -248,7 +248,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
             rates = f"{sampling_rate(other):g} instead of {sampling_rate(first):g} Hz"
             raise ValueError(f"{which} has {rates}: resample it.")
     parts = [first, *others]
-    X = load_extra("xarray", "labels").concat(
+    X = load_extra("xarray", "files").concat(
         parts, dim, coords="minimal", compat="override", join="override", combine_attrs="override"
     )
     counts = ["" if is_new else f" ({array.sizes[dim]})" for array in parts]
@@ -379,6 +379,6 @@ def _labelled(
 ) -> DataArray:
     """Return counts with their labels; `ms` are the left edges of the bins."""
     coords = {"unit": units, "time": ("time", ms / 1000, {"units": "s"}), "trial": trials}
-    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
+    X = load_extra("xarray", "files").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
     X.attrs = {"preparation": [f"count {what} in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
     return X

@@ -25,7 +25,7 @@ def events(W: BooleanCP, mode: int | str | None = None) -> Any:
             values = (start, stop, stop - start, k, f"atom_{k}", mode_names(W)[n])
             for column, value in zip(rows.values(), values, strict=True):
                 column.append(value)
-    table = load_extra("pandas", "labels").DataFrame(rows)
+    table = load_extra("pandas", "files").DataFrame(rows)
     return table.sort_values(["mode", "start", "atom"], ignore_index=True, kind="stable")
 
 
@@ -42,7 +42,7 @@ def occurrences(W: BooleanCP, mode: int | str | None = None, by: str | None = No
             column = condition_column(W, atom.mode, by)
             known |= {f"{by}={label}": int(atom.z[column == label].sum()) for label in np.unique(column)}
         rows.append(known)
-    pandas = load_extra("pandas", "labels")
+    pandas = load_extra("pandas", "files")
     return pandas.DataFrame(rows, index=pandas.Index(atoms, name="atom"))
 
 
@@ -56,7 +56,7 @@ def transitions(W: BooleanCP, mode: int | str | None = None) -> Any:
     Z = np.stack([W.atoms[k].z for k in atoms], axis=1) if atoms else np.zeros((2, 0), dtype=bool)
     is_next = ~breaks_of(W, modes[0]) if modes else np.ones(1, dtype=bool)
     off, on = (change[is_next].astype(int) for change in (Z[:-1] & ~Z[1:], ~Z[:-1] & Z[1:]))
-    pandas = load_extra("pandas", "labels")
+    pandas = load_extra("pandas", "files")
     rows, columns = (pandas.Index(atoms, name=name) for name in ("from", "to"))
     return pandas.DataFrame(off.T @ on, index=rows, columns=columns)
 
@@ -82,7 +82,7 @@ def bids_events(W: BooleanCP) -> Any:
     if not found:
         advice = "fit labelled data, cut by prepare.cut_trials, or with time among the Boolean modes"
         raise ValueError(f"Events in seconds need atoms along time, or along trials with onsets: {advice}.")
-    return load_extra("pandas", "labels").DataFrame(sorted(found), columns=["onset", "duration", "trial_type"])
+    return load_extra("pandas", "files").DataFrame(sorted(found), columns=["onset", "duration", "trial_type"])
 
 
 def atoms_along(W: BooleanCP, mode: int | str | None) -> list[int]:

@@ -91,7 +91,7 @@ def labelled(values: np.ndarray, labels: Labels | None, without: str = "") -> An
     if labels is None:
         return values
     attrs = {"units": labels.value_unit} if labels.value_unit else {}
-    xarray = load_extra("xarray", "labels")
+    xarray = load_extra("xarray", "files")
     return xarray.DataArray(values, coordinates(labels, without), labels.dims, labels.name, attrs)
 
 
@@ -101,7 +101,7 @@ def labelled_factor(values: np.ndarray, names: list[str], X: Any, mode: int) -> 
         return values
     dim, atom = X.dims[mode], "atom" if "atom" not in (*X.dims, *X.coords) else "boolcp_atom"
     coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)} | {atom: names}
-    return load_extra("xarray", "labels").DataArray(values, coords, (dim, atom))
+    return load_extra("xarray", "files").DataArray(values, coords, (dim, atom))
 
 
 def plain_values(values: ArrayLike) -> np.ndarray:

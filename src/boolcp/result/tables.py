@@ -18,7 +18,7 @@ PREFIX = "boolcp_"
 
 def to_dataframe(W: BooleanCP) -> Any:
     """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust."""
-    pandas = load_extra("pandas", "labels")
+    pandas = load_extra("pandas", "files")
     table = atom_table(W)
     ranks = ["block" if atom.rank is None else atom.rank for atom in W.atoms]
     sizes = [W.shape[atom.mode] for atom in W.atoms]
@@ -60,7 +60,7 @@ def to_xarray(W: BooleanCP) -> Any:
     If a mode or coordinate of the tensor has one of these names, all of them begin with the attribute `prefix`:
     `boolcp_weight`, ..
     """
-    xarray = load_extra("xarray", "labels")
+    xarray = load_extra("xarray", "files")
     dims, labels = mode_names(W), W.labels or Labels(mode_names(W))
     ranks = np.array([atom.rank or 0 for atom in W.atoms], dtype=int)
     terms = np.repeat(np.arange(W.n_atoms), np.maximum(ranks, 1))
