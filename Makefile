@@ -73,7 +73,7 @@ test-versions:
 	  if [ -n "$$found" ]; then $(MAKE) test PYTHON=$$found VENV=.venv-$$version; else echo "no Python $$version"; fi; done
 
 # wheel and source; the wheel outside the clone without extras, with each alone and with all of them, and its demo
-EXTRAS := plot report labels files dask cluster mne nwb interop cli baselines all
+EXTRAS := plot files dask mne all
 test-extras: $(VENV)/pip.stamp
 	rm -rf dist
 	$(BIN)/python -m pip install --quiet "build>=1.2" uv

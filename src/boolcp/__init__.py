@@ -17,7 +17,7 @@ _NAMES = {
     "bmp": ("BMP", "decompose"),
     "checks": ("BoolcpWarning", "DegenerateAtomsWarning"),
     "fit.watch": ("Progress",),
-    "io": ("load", "open_tensor", "save"),
+    "io": ("from_dataframe", "load", "open_tensor", "save"),
     "program.maxcut": ("BooleanQuadratic", "maximize_boolean_quadratic", "maximize_boolean_rayleigh"),
     "result.atoms": ("Atom", "BooleanCP"),
     "result.noise": ("Noise",),

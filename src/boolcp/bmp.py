@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
+from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin, clone
 from sklearn.utils.validation import check_is_fitted, validate_data
 
@@ -20,13 +21,13 @@ from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
 from boolcp.fit.spec import STOP_REASONS, Spec
-from boolcp.fit.transform import design, fills, solve_factor
+from boolcp.fit.transform import column_names, design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress
 from boolcp.io.atomic import locked
 from boolcp.io.errors import reading
 from boolcp.prepare.whiten import read_noise
 from boolcp.result.atoms import BooleanCP, with_mean
-from boolcp.result.labels import Labels, aligned, read_aligned
+from boolcp.result.labels import Labels, aligned, is_labelled, labelled, labelled_factor, read_aligned
 from boolcp.result.noise import Noise
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import n_observed
@@ -109,6 +110,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
     0.0
     """
+
+    def __new__(cls, *given: Any, **options: Any) -> "BMP":
+        """Return a new instance; an option that is misspelled raises an error with the name that may be meant."""
+        check_options(cls, dict.fromkeys(options.keys() - set(cls._get_param_names())))
+        return super().__new__(cls)
 
     def __init__(
         self,
@@ -332,7 +338,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def transform(
         self, X: Any, *, mode: int | str = 0, mask: ArrayLike | None = None, weights: ArrayLike | None = None
-    ) -> np.ndarray:
+    ) -> Any:
         """Return the factor of new data along one mode, the other factors fixed.
 
         Parameters
@@ -344,7 +350,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Returns
         -------
-        ndarray of shape (X.shape[mode], K)
+        ndarray of shape (X.shape[mode], K), a DataArray for a DataArray
             One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
             L > 1 that is real along `mode` has L columns.
 
@@ -363,11 +369,40 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError(f"The noise model has a covariance along mode {mode}: there cannot be new data along it.")
         data, *_ = self._read(X, mask, weights, is_fitted=True, mode=mode)
         with one_thread():
-            return solve_factor(data, W, mode)[0].astype(data.dtype)
+            values = solve_factor(data, W, mode)[0].astype(data.dtype)
+        found = labelled_factor(values, column_names(W, mode), X, mode)
+        wanted = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
+        return found.to_pandas() if wanted == "pandas" and is_labelled(found) else found  # a DataFrame has the labels
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """Return the names of the columns of `transform` along mode 0: atom_0, atom_1, ..
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, random_state=0)
+        >>> boolcp.BMP(2, random_state=0).fit(X).get_feature_names_out().tolist()
+        ['atom_0', 'atom_1']
+        """
+        check_is_fitted(self)
+        return np.array(column_names(self.decomposition_, 0), dtype=object)
+
+    def summary(self) -> str:
+        """Return the summary of the decomposition, `BooleanCP.summary`.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, random_state=0)
+        >>> boolcp.BMP(2, random_state=0).fit(X).summary().split(",")[0]
+        '2 atoms of a 20 x 25 x 30 tensor'
+        """
+        check_is_fitted(self)
+        return self.decomposition_.summary()
 
     def fit_transform(
         self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: ArrayLike | None = None
-    ) -> np.ndarray:
+    ) -> Any:
         """Decompose X and return its factor along mode 0.
 
         Examples
@@ -379,8 +414,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """
         return self.fit(X, y, mask=mask, weights=weights).transform(X, mask=mask, weights=weights)
 
-    def inverse_transform(self, X: ArrayLike, *, mode: int | str = 0) -> np.ndarray:
-        """Return the tensor whose factor along `mode` is X, as `transform` gives it.
+    def inverse_transform(self, X: Any, *, mode: int | str = 0) -> Any:
+        """Return the tensor whose factor along `mode` is X, as `transform` gives it; a DataArray for a DataArray.
 
         Examples
         --------
@@ -398,7 +433,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             what = f"X has shape {A.shape}, but the factor along mode {mode} has {len(blocks)} columns"
             raise ValueError(f"{what}: pass a matrix with that many columns, as `transform` returns it.")
         found = np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode)
-        return found if W.mean is None else found + W.mean
+        found = found if W.mean is None else found + W.mean
+        if W.dims is None or not is_labelled(X):
+            return found
+        own = {name: coord for name, coord in X.coords.items() if coord.dims == (W.dims[mode],)}
+        return labelled(found, W.labels, without=W.dims[mode]).assign_coords(own)
 
     def score(self, X: Any, y: None = None, *, weights: ArrayLike | None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
@@ -561,6 +600,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             noise = read_noise(self.noise, X, modes, labels)
         X = X if noise is None else noise.whiten(X)
         return make_storage(X, observed, weights, loss, **options), labels, modes, noise
+
+
+_own = signature(BMP.__init__)  # `__new__` would hide it
+BMP.__signature__ = _own.replace(parameters=list(_own.parameters.values())[1:])
 
 
 def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:

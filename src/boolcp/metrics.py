@@ -21,7 +21,7 @@ def rmse(X: Any, Y: Any) -> float:
     >>> round(rmse(X, truth), 2)
     0.5
     """
-    X, Y = (Z.to_tensor() if hasattr(Z, "to_tensor") else np.asarray(Z, dtype=float) for Z in (X, Y))
+    X, Y = (np.asarray(Z.to_tensor() if hasattr(Z, "to_tensor") else Z, dtype=float) for Z in (X, Y))
     if X.shape != Y.shape:
         raise ValueError(f"X and Y must have the same shape, but they have {X.shape} and {Y.shape}.")
     error = X - Y

@@ -2,7 +2,6 @@
 
 import importlib
 import math
-import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
@@ -11,6 +10,7 @@ from threading import Lock, local
 from typing import Any
 
 import numpy as np
+import psutil
 from threadpoolctl import ThreadpoolController
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
@@ -18,14 +18,15 @@ BIG = 2**24  # entries of a tensor from which a pass over it uses several thread
 
 
 def load_extra(module: str, extra: str) -> Any:
-    """Return the imported module, or raise an ImportError that says which extra of boolcp installs it."""
+    """Return the imported module, or raise an ImportError that says what to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:
         package = module.partition(".")[0]
         if error.name is not None and error.name.partition(".")[0] != package:
             raise
-        message = f"This needs the package {package!r}, which is not installed: pip install 'boolcp[{extra}]'."
+        install = f"'boolcp[{extra}]'" if extra else package
+        message = f"This needs the package {package!r}, which is not installed: pip install {install}."
         raise ImportError(message, name=package) from None
 
 
@@ -49,13 +50,8 @@ def read_memory(size: float | str | None) -> int:
 
 
 def available_memory() -> int:
-    """Return the bytes that a process can still allocate; without psutil, all that the machine has."""
-    try:
-        import psutil
-
-        return int(psutil.virtual_memory().available)
-    except ImportError:
-        return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 2**62  # Windows
+    """Return the bytes that a process can still allocate."""
+    return int(psutil.virtual_memory().available)
 
 
 def float_bytes(shape: Sequence[int], dtype: Any) -> int:

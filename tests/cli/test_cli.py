@@ -29,6 +29,7 @@ from boolcp.cli.options import ModelOptions
 from boolcp.io import load_provenance
 
 DIMS = ("--dims", "channel,time,trial")
+EVERY = ("--boolean-modes", "all")
 PAGE = '<meta name="generator" content="boolcp 0.1">'  # marks a page of boolcp
 
 
@@ -76,7 +77,7 @@ def read(*files, **given):
 
 
 def test_help(run):
-    order = ["demo", "info", "convert", "select", "fit", "report", "transform", "complete"]
+    order = ["demo", "info", "convert", "select", "fit", "report", "export", "transform", "complete"]
     commands = get_command(app).commands
     assert list(commands) == order
     assert "..." not in run("--help")[1].partition("Commands:")[2], "the help of each command fits in its line"
@@ -102,11 +103,11 @@ def test_without_typer_the_command_says_what_to_install(run, monkeypatch):
     for name in ("boolcp.cli.commands", "boolcp.cli.data"):
         monkeypatch.delitem(sys.modules, name, raising=False)
     code, _, err = run("--help")
-    assert code == WRONG_INPUT and "pip install 'boolcp[cli]'" in err
+    assert code == WRONG_INPUT and "pip install 'boolcp[files]'" in err
 
 
 def test_fit_writes_a_result_a_table_and_a_log(data, run):
-    code, out, _ = run("fit", "data.npy", "-k", 3, *DIMS, "--trials", "trials.csv", "-o", "my result")
+    code, out, _ = run("fit", "data.npy", "-k", 3, *DIMS, *EVERY, "--trials", "trials.csv", "-o", "my result")
     assert code == 0 and "3 atoms of a 8 channel x 9 time x 16 trial tensor" in out
     assert "Plots: boolcp report 'my result'" in out
     W = boolcp.load("my result/decomposition.nc")
@@ -150,7 +151,9 @@ def test_options_of_the_model_reach_it(data, run):
         ({"boolean_modes": "trial,time"}, False),
         ({"boolean_modes": "channel"}, False),
         ({"boolean_modes": "channel", "mean": True}, True),
-        ({}, False),
+        ({"boolean_modes": "all"}, False),
+        ({"loss": "poisson"}, False),
+        ({}, True),
     ],
 )
 def test_the_mean_is_fitted_where_trials_are_the_one_boolean_mode(given, is_on, data):
@@ -205,7 +208,7 @@ def test_convert_and_select_and_complete(data, run):
     np.save("data.npy", data.X)
     assert run("convert", "data.npy", *DIMS, "-o", "data.nc")[0] == 0
     assert boolcp.open_tensor("data.nc").dims == ("channel", "time", "trial")
-    code, out, _ = run("select", "data.nc", "--max-atoms", 4, "--parts", 4, "-o", "numbers.csv")
+    code, out, _ = run("select", "data.nc", *EVERY, "--max-atoms", 4, "--parts", 4, "-o", "numbers.csv")
     assert code == 0 and "3 atoms" in out and pd.read_csv("numbers.csv")["is_chosen"].tolist()[:3] == [0, 0, 1]
     gaps = data.X.copy()
     gaps[::3, ::4, ::2] = np.nan
@@ -217,7 +220,7 @@ def test_convert_and_select_and_complete(data, run):
 
 
 def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(data, run):
-    options = (*DIMS, "--trials", "trials.csv", "-k", 3, "--test", "drug", "--test", "dose")
+    options = (*DIMS, *EVERY, "--trials", "trials.csv", "-k", 3, "--test", "drug", "--test", "dose")
     code, out, _ = run("fit", "data.npy", *options, "-o", "out")
     W = boolcp.load("out/decomposition.nc")
     k = next(k for k, atom in enumerate(W.atoms) if atom.mode == 2)
@@ -231,7 +234,7 @@ def test_atoms_are_tested_against_columns_and_the_page_has_the_same_numbers(data
 
 
 def test_the_number_of_atoms_can_be_chosen_and_the_result_says_how(data, run):
-    code, _, err = run("fit", "data.npy", *DIMS, "-k", "auto", "--n-init", 1, "-o", "out")
+    code, _, err = run("fit", "data.npy", *DIMS, *EVERY, "-k", "auto", "--n-init", 1, "-o", "out")
     chosen = boolcp.select_n_atoms(data.X, n_init=1, atom_rank=1, random_state=0).n_atoms
     assert code == 0 and boolcp.load("out/decomposition.nc").n_atoms == chosen
     assert f"Number of atoms: {chosen} (the largest number whose atoms come back in 8 fits to three quarters" in err
@@ -262,7 +265,7 @@ def test_weights_are_a_file(data, run):
     np.save("weights.npy", np.broadcast_to(weights.values[:, :, None], X.shape))
     weights[::-1].to_netcdf("weights.nc", engine="h5netcdf")
     for name in ("weights.npy", "weights.nc"):
-        code = run("fit", "uneven.nc", "-k", 3, "--n-init", 2, "--weights", name, "-o", "out", "--force")[0]
+        code = run("fit", "uneven.nc", *EVERY, "-k", 3, "--n-init", 2, "--weights", name, "-o", "out", "--force")[0]
         assert code == 0 and boolcp.metrics.hamming_error(boolcp.load("out"), data.truth) == 0
     assert run("transform", "out", "uneven.nc", "--weights", "weights.nc", "-o", "t.csv")[0] == 0
     np.save("short.npy", np.ones((3, 4, 5)))
@@ -283,7 +286,7 @@ def test_new_trials_are_transformed_with_their_labels(data, run):
     np.save("first.npy", data.X[:, :, :12])
     np.save("later.npy", data.X[:, :, 12:])
     pd.read_csv("trials.csv")[12:].to_csv("later.csv", index=False)
-    assert run("fit", "first.npy", *DIMS, "-k", 3, "-o", "out")[0] == 0
+    assert run("fit", "first.npy", *DIMS, *EVERY, "-k", 3, "-o", "out")[0] == 0
     options = (*DIMS, "--trials", "later.csv")
     code, out, err = run("transform", "out", "later.npy", *options, "-o", "rows.csv")
     assert code == 0 and "4 trials, 3 atoms" in out and "warning" not in err
@@ -340,12 +343,12 @@ def test_the_steps_of_the_command_are_those_of_the_library(recording):
     Y = prepare.envelope(prepare.band_pass(prepare.common_average(X[:3]), 8, 13), "log")
     Y = prepare.cut_trials(prepare.resample(Y, 50), 1000, n_trials=10)
     xr.testing.assert_allclose(read("rec.nc", **given), prepare.zscore(Y - Y.mean("trial")))
-    given = {"trials": "events.csv", "align": "go", "reject_table": "bad.csv", "baseline": "-0.3,0", "n_trials": 2}
+    given = {"trials": "events.csv", "align": "go", "reject_table": "bad.csv", "baseline": "-0.3,0s", "n_trials": 2}
     Y = prepare.reject(prepare.cut_trials(X, events=table, align="go", n_trials=2), table=pd.read_csv("bad.csv"))
     xr.testing.assert_allclose(read("rec.nc", **given), prepare.baseline(Y, -0.3, 0))
     Y = prepare.cut_trials(X, (-200, 300), events=pd.DataFrame(table).query("cue == 'l'"))
     cut = {"trials": "events.csv", "cut": "cue=l", "reject": 4.5}
-    for window in ("-200,300", "-200,300ms", "-0.2,0.3s"):
+    for window in ("-200,300ms", "-0.2,0.3s"):
         xr.testing.assert_allclose(read("rec.nc", **cut, window=window), prepare.reject(Y, peak_to_peak=4.5))
     assert read("rec.nc", trials="events.csv", bin_ms=500).sizes["trial"] == 40
     Path("pairs.csv").write_text("ch_plus,ch_minus\na,c\n")
@@ -410,7 +413,9 @@ def test_a_continuous_recording_gets_a_hint(recording, run):
         (["data.npy", *DIMS, "--trials", "trials.csv", "--test", "drug", "--blocks", "b"], "--blocks b: the data have"),
         (["rec.nc", "--bin-ms", "500", "--cut", "all", "--trials", "events.csv"], "give one of the two"),
         (["rec.nc", "--cut", "go"], "no events to cut at"),
-        (["rec.nc", "--window", "-200,300"], "the data have none"),
+        (["rec.nc", "--window", "-200,300ms"], "the data have none"),
+        (["rec.nc", "--window", "-200,300", "--cut", "all"], "may mean ms or s: write the unit, as in -200,300ms"),
+        (["rec.nc", "--baseline", "-0.2,0"], "--baseline -0.2,0 may mean ms or s"),
         (["rec.nc", "--window", "5", "--cut", "all", "--trials", "events.csv"], "--window takes two numbers"),
         (["rec.nc", "--baseline", "x,0"], "--baseline takes two numbers"),
         (["rec.nc", "--n-trials", "3"], "needs the mode 'trial'"),
@@ -434,7 +439,7 @@ def test_other_commands_say_what_is_wrong(data, run):
         (["convert", "data.npy", "-o", "data.xyz"], "Use .nc or .npy"),
         (["convert", "data.npy", "-o", "data.npy", "--force"], "is also the input file"),
         (["info", "nothing.npy"], "no such file"),
-        (["info", "table.csv"], "np.save('data.npy', array)"),
+        (["fit", "table.csv", "--dims", "a,b"], "has no column 'a'; its columns are 1, 2"),
     ):
         code, _, err = run(*arguments)
         assert code == WRONG_INPUT and words in err, err

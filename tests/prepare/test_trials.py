@@ -124,7 +124,7 @@ def test_events_that_a_recording_brings(X):
             "for 1 of the channels, for example Pz",
         ),
         (lambda X: prepare.add_table(X, {"channel": ["Fz", "Fz"], "a": [1, 2]}), "twice"),
-        (lambda X: prepare.baseline(X, 90, 91), "has no sample"),
+        (lambda X: prepare.baseline(X, 90, 91), "lies outside of the data"),
         (lambda X: prepare.reject(X), "Say what to reject"),
         (lambda X: prepare.reject(X, peak_to_peak=0), "Nothing is left"),
         (lambda X: prepare.reject(X, table={"sensor": ["Fz"]}), "names no mode"),

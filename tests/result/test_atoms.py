@@ -145,8 +145,8 @@ def test_slices_keep_the_atoms_with_their_numbers(rng):
 def test_it_unpacks_as_weights_and_factors(rng):
     W = random_decomposition((4, 5, 6), "rank one", rng)
     weights, factors = W
-    assert len(W) == 2 and W[0] is W.weights
-    np.testing.assert_array_equal(W[1][2], factors[2])
+    assert len(W) == W.n_atoms and W[0] is W.atoms[0] and W[-1] is W.atoms[-1]
+    assert len(factors) == 3 and factors[2].shape == (6, W.n_atoms)
     np.testing.assert_allclose(np.einsum("k,ak,bk,ck->abc", weights, *factors), naive.tensor(W), atol=1e-12)
 
 

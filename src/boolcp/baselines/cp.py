@@ -116,7 +116,7 @@ class CP(Baseline):
 
     def _parafac(self, X: np.ndarray, observed: np.ndarray | None, seed: int, start: Any, max_iter: int) -> RealCP:
         """Return what TensorLy's ALS reaches from one start, or our own least squares if its solver fails."""
-        parafac = load_extra("tensorly.decomposition", "baselines").parafac
+        parafac = load_extra("tensorly.decomposition", "all").parafac
         rank, is_given = self.n_atoms, isinstance(start, tuple)
         init = (start[0], [A.copy() for A in start[1]]) if is_given else start
         options = {"n_iter_max": max_iter, "tol": self.tol, "random_state": seed, "mask": observed}

@@ -20,7 +20,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         from boolcp.cli.commands import app
     except ImportError as error:
-        return _fail(f"the command needs the package {error.name!r}: pip install 'boolcp[cli]'", WRONG_INPUT)
+        return _fail(f"the command needs the package {error.name!r}: pip install 'boolcp[files]'", WRONG_INPUT)
     try:
         with warnings.catch_warnings():
             warnings.showwarning = _show_warning

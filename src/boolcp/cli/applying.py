@@ -1,6 +1,7 @@
 """`boolcp convert`, `complete` and `transform`: data that are written, filled, or projected on a result."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -8,7 +9,7 @@ import boolcp
 from boolcp.cli.answers import answer, note
 from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import check_output, csv_text
-from boolcp.cli.options import Atoms, Force, Json, ModelOptions, Result, Tensor, make_model, option
+from boolcp.cli.options import ALL, Atoms, Force, Json, ModelOptions, Result, Tensor, make_model, option
 
 
 def complete(
@@ -26,7 +27,8 @@ def complete(
     n_missing = int(X.isnull().sum())
     if n_missing == 0:
         raise ValueError(f"{data.files[0]}: no entry is missing (NaN), so there is nothing to complete.")
-    bmp = make_model(model, n_atoms, X).fit(X, **load_weights(data, X))
+    everywhere = replace(model, boolean_modes=model.boolean_modes or ALL)  # fills need no mode of trials
+    bmp = make_model(everywhere, n_atoms, X).fit(X, **load_weights(data, X))
     boolcp.io.arrays.write_tensor(bmp.complete(X), out, overwrite=force)
     text = f"{bmp.decomposition_.summary()}\n{out}: {n_missing} entries filled"
     answer(text, {"path": out, "n_filled": n_missing, "explained": bmp.decomposition_.explained()}, as_json=as_json)
@@ -72,7 +74,7 @@ def transform(
     table, names = factor_table(values, W, X, chosen)
     separator = "\t" if out.suffix.lower() == ".tsv" else ","
     boolcp.io.atomic.write_text(out, csv_text(table, sep=separator), overwrite=force)
-    means = {name: float(table[f"atom_{name}"].mean()) for name in names}
+    means = {name.removeprefix("atom_"): float(table[name].mean()) for name in names}
     split = f" in {len(names)} columns" if len(names) > W.n_atoms else ""  # products of atoms of a higher rank
     lines = [f"{out}: {len(table)} {dims[chosen]}s, {W.n_atoms} atoms{split}"]
     for name, mean in means.items():
@@ -86,12 +88,11 @@ def factor_table(values: Any, W: Any, X: Any, mode: int) -> tuple[Any, list[str]
     """Return a DataFrame with a row for each entry of new data along a mode, labels first, bits as integers; names."""
     import pandas
 
-    owner = [k for k, atom in enumerate(W.atoms) for _ in range(1 if atom.mode == mode else atom.rank or 1)]
-    names = [f"{k}" if owner.count(k) == 1 else f"{k}.{owner[:n].count(k)}" for n, k in enumerate(owner)]
-    dim = X.dims[mode]
+    dim, names = X.dims[mode], [str(name) for name in values[values.dims[1]].values]
     columns = {name: c.values for name, c in X.coords.items() if c.dims == (dim,) and name != dim}
-    for n, (name, k) in enumerate(zip(names, owner, strict=True)):
-        columns[f"atom_{name}"] = values[:, n].astype(int if W.atoms[k].mode == mode else float)
+    for name, column in zip(names, values.values.T, strict=True):
+        is_bit = W.atoms[int(name[5:].partition(".")[0])].mode == mode
+        columns[name] = column.astype(int if is_bit else float)
     return pandas.DataFrame(columns, X.indexes.get(dim, pandas.RangeIndex(len(values), name=dim))), names
 
 

@@ -9,7 +9,7 @@ from boolcp.cli.answers import info
 from boolcp.cli.applying import complete, convert, transform
 from boolcp.cli.demo import demo
 from boolcp.cli.fitting import fit, select
-from boolcp.cli.folders import report
+from boolcp.cli.folders import export, report
 from boolcp.cli.options import Grouped, option, takes_options
 
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
@@ -22,6 +22,7 @@ EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one
   boolcp fit recording.zip --condition Anesthetized --reference average --resample 100 --bin-ms 3000 -k 10
   boolcp info result                              what was found
   boolcp report result                            the same as a page with plots
+  boolcp export result --events events.tsv        when atoms are on, for BIDS
   boolcp transform result new.npy -o new.csv      which atoms are on in new trials
 
 Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
@@ -35,7 +36,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
 )
-for function in (demo, info, convert, select, fit, report, transform, complete):
+for function in (demo, info, convert, select, fit, report, export, transform, complete):
     app.command(cls=Grouped)(takes_options(function))
 
 

@@ -72,6 +72,10 @@ def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
     others = f" and {len(options.files) - 1} more" if len(options.files) > 1 else ""
     gaps = f", {100 * missing:.1f} % missing" if missing else ""
     note(f"{options.files[0]}{others}: {boolcp.io.reading.sizes_text(X)}{gaps}")
+    if X.attrs.get("left_out"):
+        note(f"Channels marked as bad are left out: {', '.join(map(str, X.attrs['left_out']))}.")
+    for line in boolcp.prepare.common.outlier_lines(X):
+        note(f"{line} Leave them out with --drop channel=.., if they are bad.")
     if is_fitted and X.ndim == 2 and "time" in X.dims:
         hint_at_trials(X)
     return X
@@ -219,11 +223,15 @@ def _window(text: str | None) -> tuple[float, float] | None:
 def _span(
     text: str, option: str, example: str, unit: str = "", separator: str = ","
 ) -> tuple[float | None, float | None]:
-    """Return two numbers, either of which may be omitted; times in a unit may name another one, ms or s."""
-    given = next((name for name in ("ms", "s") if unit and text.endswith(name)), unit)
+    """Return two numbers, either of which may be omitted; times must say their unit, ms or s."""
+    given = next((name for name in ("ms", "s") if unit and text.endswith(name)), "")
     scale = {("ms", "s"): 1e-3, ("s", "ms"): 1e3}.get((given, unit), 1.0)
-    low, _, high = text.removesuffix(given).partition(separator)
     try:
-        return (scale * float(low) if low.strip() else None, scale * float(high) if high.strip() else None)
+        low, high = (
+            scale * float(edge) if edge.strip() else None for edge in text.removesuffix(given).split(separator)
+        )
     except ValueError:
         raise ValueError(f"{option} takes two numbers such as {example}, got {text!r}.") from None
+    if unit and not given and (low or high):
+        raise ValueError(f"{option} {text} may mean ms or s: write the unit, as in {text}ms or {text}s.")
+    return low, high

@@ -5,11 +5,11 @@ import shlex
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import boolcp
 from boolcp.cli.answers import answer
-from boolcp.cli.options import Force, Json, Result
+from boolcp.cli.options import Force, Json, Result, option
 
 RESULT, SUMMARY, LOG, REPORT = "decomposition.nc", "summary.csv", "fit.log", "report.html"
 MARKS = {SUMMARY: "atom,boolean_mode,", LOG: '"boolcp": "', REPORT: '<meta name="generator" content="boolcp'}
@@ -103,6 +103,21 @@ def write_page(out: Path, *, is_forced: bool) -> Path:
     check_own(page, is_forced=is_forced)
     boolcp.report.write_report(boolcp.load(result), page, provenance=boolcp.io.load_provenance(result), force=is_forced)
     return page
+
+
+def export(
+    result: Result,
+    events: Annotated[Path, option("Where atoms are on, in seconds: a BIDS events.tsv.")],
+    force: Force = False,
+    as_json: Json = False,
+) -> None:
+    """Write when the atoms of a saved result are on, as events of BIDS."""
+    check_output(events, [result], is_forced=force, endings=(".tsv",))
+    from boolcp.result.events import bids_events
+
+    table = bids_events(boolcp.load(result))
+    boolcp.io.atomic.write_text(events, table.to_csv(sep="\t", index=False), overwrite=force)
+    answer(f"{events}: {len(table)} events", {"path": events, "n_events": len(table)}, as_json=as_json)
 
 
 def report(result: Result, force: Force = False, as_json: Json = False) -> None:

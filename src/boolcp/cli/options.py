@@ -13,7 +13,10 @@ from typer.core import TyperCommand
 import boolcp
 from boolcp.cli.answers import note
 
-TRIALS = ("trial", "trials", "epoch", "epochs")  # modes whose mean a fit keeps apart from the atoms
+# modes that are taken as the Boolean one, their mean apart, unless the options say otherwise
+REPEATS = ("trial", "trials", "epoch", "epochs", "subject", "subjects")
+ALL = "all"
+FEW = 10  # mean of whole numbers below which they are taken for counts; not tuned
 VOLTAGES = ("EEG", "MEG", "ECoG", "sEEG")  # names of quantities whose noise is correlated in space and time
 
 
@@ -37,7 +40,7 @@ Tensor = Annotated[Path, option("The new file, .nc or .npy.", "--out", "-o")]
 class ModelOptions:
     """The parameters of BMP that a command takes, except the number of atoms."""
 
-    boolean_modes: Annotated[str | None, model_option("Modes allowed to be Boolean, e.g. trial,channel.")] = None
+    boolean_modes: Annotated[str | None, option("Boolean modes, e.g. trial,channel, or all.", panel="Model")] = None
     atom_rank: Annotated[str, model_option("Rank of the real parts: 1, 2, .. or block.")] = "1"
     mean: Annotated[
         bool | None, option("Fit the mean over the Boolean mode; by default over trials.", panel="Model")
@@ -53,15 +56,13 @@ class ModelOptions:
     seed: Annotated[int, model_option("Equal seeds give equal results.")] = 0
 
     def parameters(self, X: Any = None) -> dict[str, Any]:
-        """Return the parameters as BMP takes them; the mean by default depends on the data X."""
+        """Return the parameters as BMP takes them; Boolean mode and mean by default depend on the data X."""
         given = asdict(self)
         given["random_state"] = given.pop("seed")
         if self.atom_rank != "block" and not self.atom_rank.isdigit():
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
-        if self.boolean_modes is not None:
-            names = [name.strip() for name in self.boolean_modes.split(",")]
-            given["boolean_modes"] = [int(name) if name.isdigit() else name for name in names]
+        given["boolean_modes"] = self.modes(X)
         given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
         return given | {"noise": self.noise or ("separable" if self.is_smooth(X) else "white")}
 
@@ -70,27 +71,47 @@ class ModelOptions:
         is_known = X is not None and str(X.name) in VOLTAGES and self.trials(X) is not None
         return is_known and self.noise is None and not bool(X.isnull().any())
 
+    def modes(self, X: Any) -> list[int | str] | None:
+        """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
+        if self.boolean_modes is None:
+            found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
+            return [found[0]] if found else None
+        names = [name.strip() for name in self.boolean_modes.split(",")]
+        return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
+
     def trials(self, X: Any) -> str | None:
         """Return the mode of the trials of X if it is the one Boolean mode of a fit that can have a mean and noise."""
+        modes = self.modes(X) or []
         is_able = self.loss == "squared" and self.refine and not self.nonnegative
-        if X is None or self.boolean_modes is None or not is_able:
+        if X is None or len(modes) != 1 or not is_able:
             return None
         from boolcp.storage import stays_out
 
-        number = int(self.boolean_modes) if self.boolean_modes.isdigit() else -1
-        mode = str(X.dims[number]) if 0 <= number < X.ndim else self.boolean_modes
-        return mode if mode in X.dims and mode in TRIALS and not stays_out(X.data, self.max_memory) else None
+        mode = X.dims[modes[0]] if isinstance(modes[0], int) and modes[0] < X.ndim else modes[0]
+        return mode if mode in X.dims and mode in REPEATS and not stays_out(X.data, self.max_memory) else None
 
 
 def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
     """Return the BMP to fit to X; without X, only raise if a parameter is invalid, before the data are read."""
     model = boolcp.BMP(n_atoms, **options.parameters(X), verbose=1)
     model._check_parameters()  # as `fit` does first
+    if X is not None and options.boolean_modes is None and model.boolean_modes:
+        note(f"Atoms are on or off along {model.boolean_modes[0]} (--boolean-modes all allows every mode).")
     if options.mean is None and (mode := options.trials(X)):
         note(f"The mean over {mode} is fitted apart from the atoms (--no-mean leaves it out).")
     if options.is_smooth(X):
         note("Noise correlated along the other modes is estimated and whitened (--noise white leaves it as it is).")
+    if X is not None and X.chunks is None and options.loss == "squared":
+        hint_at_counts(X)
     return model
+
+
+def hint_at_counts(X: Any) -> None:
+    """Say which loss suits entries that are small whole numbers, or zeros and ones."""
+    known = X.values[X.notnull().values]
+    if known.size and known.min() == 0 and known.mean() < FEW and (known == known.astype(int)).all():
+        kind, loss = ("counts", "poisson") if known.max() > 1 else ("zeros and ones", "bernoulli")
+        note(f"The entries are {kind}: --loss {loss} takes their noise into account.")
 
 
 class Grouped(TyperCommand):

@@ -101,7 +101,7 @@ def simulate_recording(
     patterns = _recording_patterns(positions, times, n_trials, rng)
     dims = ("channel", "time", "trial")
     truth = sum_of((n_channels, n_times, n_trials), patterns.values(), Labels(dims, {"time": times}, {"time": "s"}))
-    clean = truth.to_tensor()
+    clean = truth.to_array()
     X = clean + noise * background(positions, n_times, n_trials, rng)
     return Recording(X, clean, truth, dims, tuple(patterns), times, positions)
 
@@ -293,8 +293,8 @@ def _ecog_patterns(
 
 def _ecog_session(W: BooleanCP, label: str, noise: float, reference: float, rng: np.random.Generator) -> Any:
     """Return a session: patterns in consecutive trials, background and common reference, with LEAD samples around."""
-    xarray, extra = load_extra("xarray", "labels"), dict(W.labels.extra) if W.labels is not None else {}
-    clean = W.to_tensor().transpose(0, 2, 1).reshape(W.shape[0], -1)
+    xarray, extra = load_extra("xarray", "files"), dict(W.labels.extra) if W.labels is not None else {}
+    clean = W.to_array().transpose(0, 2, 1).reshape(W.shape[0], -1)
     n_times = clean.shape[1] + 2 * LEAD
     places = np.stack([extra["x"][1], extra["y"][1]], axis=1)
     voltage = SCALE * noise * background(places, n_times, 1, rng)[:, :, 0]

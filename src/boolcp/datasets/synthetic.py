@@ -90,7 +90,7 @@ def make_boolean_cp(
     rng = np.random.default_rng(random_state)
     drawn = [_draw(shape, mode, factor, p, rng) for mode, factor in zip(modes, weights, strict=True)]
     truth = sum_of(shape, drawn)
-    clean = truth.to_tensor()
+    clean = truth.to_array()
     X = clean + noise * rng.standard_normal(shape) if noise else clean.copy()
     if n_missing := round(missing * X.size):
         X.reshape(-1)[rng.choice(X.size, n_missing, replace=False, shuffle=False)] = np.nan

@@ -222,7 +222,7 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
             return G, b
         G = np.zeros((len(atoms), len(atoms)))
         for k, atom in enumerate(atoms):
-            M = BooleanCP(data.shape, (atom,), np.ones(1)).to_tensor()
+            M = BooleanCP(data.shape, (atom,), np.ones(1)).to_array()
             G[k, : k + 1] = G[: k + 1, k] = inner_with_atoms(Array(data.weights.to_array() * M), atoms[: k + 1])
         return G, b
     mode = 1 if data.center == 0 else 0

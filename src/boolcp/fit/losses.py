@@ -87,8 +87,8 @@ def deviance_of(data: Weighted | LazyWeighted, W: BooleanCP) -> Deviance:
     def total(m: np.ndarray) -> float:
         return float(w @ data.loss.deviance(x, m))
 
-    m = W.to_tensor()
-    without = [total(observed(data, m - W[[k]].to_tensor())) for k in range(W.n_atoms)]
+    m = W.to_array()
+    without = [total(observed(data, m - W[[k]].to_array())) for k in range(W.n_atoms)]
     null = total(np.full(len(x), data.loss.null(x, w)))
     name, scale = data.loss.name, data.loss.scale
     return Deviance(name, scale, total(observed(data, np.nan_to_num(m))), null, np.array(without))
@@ -105,7 +105,7 @@ def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Evidence:
 
         terms = data.ask_observed(parts, *how, *how)
         return Evidence(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
-    m, rise, share = np.nan_to_num(W.to_tensor()), [], []
+    m, rise, share = np.nan_to_num(W.to_array()), [], []
     v = data.near(m)[1]
     curvature = Array(np.ones(data.shape) if v is None else v)
     for atom, weight in zip(W.atoms, W.weights, strict=True):

@@ -80,6 +80,12 @@ def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
     return np.array(blocks).reshape(len(blocks), *others), np.array(boolean, dtype=bool)
 
 
+def column_names(W: BooleanCP, mode: int) -> list[str]:
+    """Return the names of the columns of a factor along a mode: atom_0, or atom_0.0, atom_0.1 for products."""
+    widths = [1 if atom.mode == mode else atom.rank or 1 for atom in W.atoms]
+    return [f"atom_{k}" + f".{n}" * (width > 1) for k, width in enumerate(widths) for n in range(width)]
+
+
 # missing entries
 
 
@@ -88,7 +94,7 @@ def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: 
 
     A warning says if some were far outside. What explains the observed entries to the tolerance stays as it is.
     """
-    estimate, dof = W.to_tensor(), float(W.n_parameters + W.n_bits)
+    estimate, dof = W.to_array(), float(W.n_parameters + W.n_bits)
     known = values[observed]
     is_exact = W.data_norm2 and W.data_inner is not None and 1 - W.explained() <= EXACT
     if is_exact or not len(known):

@@ -1,5 +1,6 @@
 """What a fit tells of its steps: progress for callbacks, messages and bars; and how it is stopped."""
 
+import sys
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,7 +60,7 @@ PRESENT = Present()
 
 
 class Bars:
-    """A callback that shows a progress bar for each stage, in a terminal."""
+    """A callback that shows a progress bar for each stage, in a terminal or a notebook."""
 
     def __init__(self) -> None:
         self.name: str | None = None
@@ -68,10 +69,11 @@ class Bars:
     def __call__(self, seen: Progress) -> None:
         """Show the progress."""
         if seen.stage != self.name or seen.step < self.bar.n:
-            from tqdm import tqdm
+            from tqdm.auto import tqdm
 
             self.close()
-            self.name, self.bar = seen.stage, tqdm(desc=seen.stage, total=seen.n_steps, disable=None)
+            is_off = False if "ipykernel" in sys.modules else None  # None: unless it is a terminal
+            self.name, self.bar = seen.stage, tqdm(desc=seen.stage, total=seen.n_steps, disable=is_off)
         self.bar.set_postfix(error=f"{seen.relative_error:.4g}", refresh=False)
         self.bar.update(seen.step - self.bar.n)
 

@@ -24,7 +24,7 @@ def to_tensorly(W: BooleanCP) -> Any:
     """
     terms = W.rank_one_terms()
     pair = terms.weights.copy(), [np.array(A) for A in terms.factors]
-    return load_extra("tensorly.cp_tensor", "baselines").CPTensor(pair)
+    return load_extra("tensorly.cp_tensor", "all").CPTensor(pair)
 
 
 def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels: Labels | None = None) -> BooleanCP:
@@ -75,7 +75,7 @@ def to_pyttb(W: BooleanCP) -> Any:
     """
     terms = W.rank_one_terms()
     factors = [np.asfortranarray(A, dtype=float) for A in terms.factors]
-    return load_extra("pyttb", "interop").ktensor(factors, terms.weights.copy())
+    return load_extra("pyttb", "").ktensor(factors, terms.weights.copy())
 
 
 def to_tensortools(W: BooleanCP) -> Any:
@@ -91,7 +91,7 @@ def to_tensortools(W: BooleanCP) -> Any:
     factors = [np.array(A) for A in terms.factors]
     for k, atom in enumerate(terms.atoms):
         factors[1 if atom.mode == 0 else 0][:, k] *= terms.weights[k]
-    return load_extra("tensortools.tensors", "interop").KTensor(factors)
+    return load_extra("tensortools.tensors", "").KTensor(factors)
 
 
 def _boolean_mode(columns: Sequence[np.ndarray], k: int) -> int:

@@ -1,4 +1,4 @@
-"""From MNE objects to labelled tensors: in microvolts, with positions, events and the table of trials."""
+"""From MNE objects to labelled tensors, in microvolts, with events and the table of trials; and bits back to MNE."""
 
 import warnings
 from collections.abc import Sequence
@@ -8,6 +8,9 @@ import numpy as np
 
 from boolcp.checks import BoolcpWarning
 from boolcp.prepare import add_table, set_events
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.events import bids_events
+from boolcp.result.labels import label_text
 from boolcp.system import load_extra
 
 CHUNK_SECONDS = 60  # of a continuous recording read at a time
@@ -68,6 +71,54 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> 
         return X
 
 
+def to_annotations(W: BooleanCP, *, orig_time: Any = None) -> Any:
+    """Return where atoms are on along time, or in trials with onsets, as mne.Annotations "atom_0", "atom_1", ..
+
+    Examples
+    --------
+    >>> import boolcp, numpy as np, xarray as xr
+    >>> X = xr.DataArray(np.outer([1, 0, 0, 1, 1, 0], [1, 2, 3.0]), {"time": np.arange(6) / 10}, ("time", "channel"))
+    >>> W = boolcp.decompose(X, 1, boolean_modes=["time"], random_state=0)
+    >>> boolcp.interop.to_annotations(W).onset.round(1).tolist()
+    [0.0, 0.3]
+    """
+    table = bids_events(W)
+    columns = (table[name].to_numpy() for name in ("onset", "duration", "trial_type"))
+    return load_extra("mne", "mne").Annotations(*columns, orig_time=orig_time)
+
+
+def add_metadata(epochs: Any, W: BooleanCP) -> Any:
+    """Return a copy of MNE Epochs whose metadata have a Boolean column atom_k for each atom along the trials.
+
+    ``epochs["atom_1"]`` are then the epochs in which atom 1 is on. Trials are matched by their number (`selection`).
+
+    Examples
+    --------
+    >>> import boolcp, mne, numpy as np
+    >>> info = mne.create_info(2, 100.0, "eeg")
+    >>> values = 1e-6 * np.array([1, 0, 1, 0])[:, None, None] * np.ones((4, 2, 30))
+    >>> epochs = mne.EpochsArray(values, info, verbose=False)
+    >>> X = boolcp.interop.from_mne(epochs)
+    >>> W = boolcp.decompose(X, 1, boolean_modes=["trial"], random_state=0)
+    >>> len(boolcp.interop.add_metadata(epochs, W)["atom_0"])
+    2
+    """
+    if W.dims is None or "trial" not in W.dims:
+        raise ValueError("The decomposition has no mode 'trial': fit the DataArray that from_mne returns.")
+    mode = W.dims.index("trial")
+    known = W.labels.coords.get("trial", np.arange(W.shape[mode]))  # type: ignore[union-attr]
+    places = {label_text(label): n for n, label in enumerate(known)}
+    if missing := [str(label) for label in epochs.selection if label_text(label) not in places]:
+        raise ValueError(f"{len(missing)} of the epochs are no trials of the fit, for example {missing[0]}.")
+    order = [places[label_text(label)] for label in epochs.selection]
+    columns = {f"atom_{k}": atom.z[order] for k, atom in enumerate(W.atoms) if atom.mode == mode}
+    copy, pandas = epochs.copy(), load_extra("pandas", "files")
+    rows = pandas.DataFrame(index=range(len(epochs))) if epochs.metadata is None else epochs.metadata
+    with load_extra("mne", "mne").use_log_level("ERROR"):
+        copy.metadata = rows.assign(**columns)
+    return copy
+
+
 def _scale(inst: Any) -> tuple[np.ndarray, str, str]:
     """Return each channel's factor to the displayed unit, this unit, and the name of the quantity."""
     kinds = inst.get_channel_types()
@@ -124,7 +175,7 @@ def _labelled(inst: Any, values: np.ndarray) -> Any:
     if "time" in dims:
         coords["time"] = "time", np.asarray(inst.times), {"units": "s"}
         attrs["sampling_rate"] = float(inst.info["sfreq"])
-    X = load_extra("xarray", "labels").DataArray(values, coords, dims, attrs=attrs)
+    X = load_extra("xarray", "files").DataArray(values, coords, dims, attrs=attrs)
     return X.transpose(*[dim for dim in dims if dim != "trial"], ...)
 
 
@@ -162,6 +213,6 @@ def _from_evoked(mne: Any, evoked: Sequence[Any], picks: str | list) -> Any:
     names = [str(one.comment or n) for n, one in enumerate(evoked)]
     names = names if len(set(names)) == len(names) else [f"{n}: {name}" for n, name in enumerate(names)]
     how = {"coords": "minimal", "compat": "override", "combine_attrs": "override", "join": "exact"}
-    X = load_extra("xarray", "labels").concat(arrays, "condition", **how)
+    X = load_extra("xarray", "files").concat(arrays, "condition", **how)
     X = X.transpose("channel", "time", "condition").assign_coords(condition=("condition", np.array(names)))
     return X.assign_coords(n_averaged=("condition", np.array([one.nave for one in evoked])))

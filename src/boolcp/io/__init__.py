@@ -6,7 +6,8 @@ A path enters, with whatever the file itself does not say. A labelled array leav
 
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import FileError
+from boolcp.io.frames import from_dataframe
 from boolcp.io.reading import open_tensor
 from boolcp.io.results import load, load_provenance, save
 
-__all__ = ["FileError", "load", "load_provenance", "open_tensor", "read_table", "save"]
+__all__ = ["FileError", "from_dataframe", "load", "load_provenance", "open_tensor", "read_table", "save"]

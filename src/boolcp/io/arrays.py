@@ -118,7 +118,7 @@ def not_lazy(path: Any) -> FileError:
 def label(X: Any, path: Any, dims: Any, sampling_rate: float | None, name: str | None = None) -> Any:
     """Return a DataArray with the given mode names, and times in seconds from the sampling rate."""
     if not is_labelled(X):
-        X = load_extra("xarray", "labels").DataArray(X, dims=[f"mode{n}" for n in range(np.ndim(X))], name=name)
+        X = load_extra("xarray", "files").DataArray(X, dims=[f"mode{n}" for n in range(np.ndim(X))], name=name)
     old = tuple(map(str, X.dims))
     dims = old if dims is None else tuple(dims)
     if len(dims) != X.ndim or len(set(dims)) != len(dims):
@@ -197,7 +197,7 @@ def read_hdf5(path: Path) -> NamedArrays:
 
 def read_netcdf(path: Path) -> NamedArrays:
     """Return the arrays of a netCDF file with their labels."""
-    xarray = load_extra("xarray", "labels")
+    xarray = load_extra("xarray", "files")
     with path.open("rb") as file:
         engine = "scipy" if file.read(3) == b"CDF" else "h5netcdf"
     if engine == "h5netcdf":
@@ -209,7 +209,7 @@ def read_netcdf(path: Path) -> NamedArrays:
 
 def read_zarr(path: Path) -> NamedArrays:
     """Return the arrays of a zarr store, with their labels if it has any."""
-    zarr, xarray = load_extra("zarr", "files"), load_extra("xarray", "labels")
+    zarr, xarray = load_extra("zarr", "files"), load_extra("xarray", "files")
     with reading(path, "zarr store"):
         store = zarr.open(path, mode="r")
         is_group = isinstance(store, zarr.Group)

@@ -75,7 +75,7 @@ def read_electrodes(path: Any) -> Any:
 
     The map is a .csv with columns channel, x.., y.. and maybe area.. (x_px, y_px: pixels), or a .mat of NeuroTycho.
     """
-    path, pandas = check_exists(path), load_extra("pandas", "labels")
+    path, pandas = check_exists(path), load_extra("pandas", "files")
     if path.suffix.lower() == ".mat":
         with reading(path, "map of electrodes"):
             x, y = (np.ravel(read_variable(path, name)).astype(float) for name in ("X", "Y"))
@@ -123,7 +123,7 @@ def read_table(path: str | Path, **options: Any) -> Any:
     path = Path(check_exists(path))
     if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
         raise FileError(path, f"the ending {path.suffix or '(none)'} is not that of a table", "Use .csv or .tsv.")
-    pandas = load_extra("pandas", "labels")
+    pandas = load_extra("pandas", "files")
     with reading(path, "table"):
         with path.open(encoding="utf-8-sig") as file:
             head = file.readline()

@@ -114,7 +114,7 @@ def read_neurotycho(
         coords["time"] = "time", np.concatenate(pieces), {"units": "s"}
         if len(pieces) > 1:
             coords["segment"] = "time", np.repeat(np.arange(len(pieces)), list(map(len, pieces)))
-    return load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), "ECoG", attrs)
+    return load_extra("xarray", "files").DataArray(values, coords, ("channel", "time"), "ECoG", attrs)
 
 
 def _read_channels(path: Path, parts: list[Any], wanted: Any, skip_bad: bool, progress: bool) -> Any:
@@ -272,5 +272,5 @@ def write_neurotycho(sessions: Any, folder: Any, *, overwrite: bool = False) -> 
         if {"x", "y"} <= set(X.coords):
             areas = X["area"].values if "area" in X.coords else [""] * X.sizes["channel"]
             columns = {"channel": np.arange(len(areas)) + 1, "x": X["x"].values, "y": X["y"].values, "area": areas}
-            table = load_extra("pandas", "labels").DataFrame(columns).to_csv(index=False, lineterminator="\n")
+            table = load_extra("pandas", "files").DataFrame(columns).to_csv(index=False, lineterminator="\n")
             atomic.write_text(path / "electrodes.csv", table, overwrite=overwrite)

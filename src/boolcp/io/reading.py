@@ -11,20 +11,23 @@ from boolcp import prepare
 from boolcp.io.arrays import NamedArrays, not_lazy, read_hdf5, read_mat, read_netcdf, read_npy, read_npz, read_zarr
 from boolcp.io.coordinates import add_coords, find_trials, read_trials, with_electrodes, with_trials
 from boolcp.io.errors import FileError, check_exists, refusing
+from boolcp.io.frames import read_any_table, read_frame
 from boolcp.io.neurotycho import describe_recording, read_neurotycho
 from boolcp.io.recordings import describe_nwb, read_mne, read_nwb
 from boolcp.result.labels import plain_values
 
 FAMILIES = {".npy": "npy", ".npz": "npz", ".mat": "mat", ".nc": "netcdf", ".nc4": "netcdf", ".cdf": "netcdf"}
 FAMILIES |= {".h5": "hdf5", ".hdf5": "hdf5", ".hdf": "hdf5", ".nwb": "nwb", ".zip": "neurotycho"}
+FAMILIES |= dict.fromkeys((".csv", ".tsv", ".parquet"), "table")
 FAMILIES |= dict.fromkeys((".fif", ".fif.gz", ".edf", ".bdf", ".gdf", ".set", ".vhdr"), "mne")
 READERS: dict[str, Any] = {"npy": read_npy, "npz": read_npz, "mat": read_mat, "hdf5": read_hdf5}
 READERS |= {"netcdf": read_netcdf, "zarr": read_zarr}
 # options that only some formats take: all others refuse them, so that none is ignored
 ARRAYS = tuple(READERS)
-TAKEN_BY = {"variable": (*ARRAYS, "nwb"), "dims": ARRAYS, "coords": ARRAYS, "events": ARRAYS}
+TAKEN_BY = {"variable": (*ARRAYS, "nwb", "table"), "dims": (*ARRAYS, "table"), "coords": ARRAYS, "events": ARRAYS}
 TAKEN_BY |= {"sampling_rate": (*ARRAYS, "neurotycho"), "session": ("neurotycho",), "skip_bad": ("neurotycho",)}
 TAKEN_BY |= {"window_ms": ("nwb",), "align": ("nwb",)}
+MAX_READ = 10**8  # entries that a description reads
 MAX_LISTED = 20  # lines or groups of a description
 
 
@@ -54,7 +57,8 @@ def open_tensor(
     ----------
     path : str or path
         A file .npy, .npz, .mat, .nc, .zarr, .h5, .nwb, an EEG or MEG file that MNE reads (.fif, .edf, .bdf, .gdf, .set,
-        .vhdr), or a NeuroTycho recording, as a folder or .zip. Nothing is ever unpickled.
+        .vhdr), a NeuroTycho recording, as a folder or .zip, or a table .csv, .tsv, .parquet (`from_dataframe`: dims are
+        the columns that are modes, variable is the one with the entries). Nothing is ever unpickled.
     variable : str, optional
         Which array of the file, or series of an .nwb file, if there are several. A cell of matrices in a .mat file, or
         arrays whose names match a pattern such as "trial_*", are trials of unequal length, with NaN at their ends.
@@ -95,6 +99,13 @@ def open_tensor(
     >>> dict(X.sizes), float(X["time"][-1])
     ({'channel': 4, 'time': 500}, 1.996)
     """
+    if not isinstance(path, str | PathLike):
+        what = (
+            "a table: call boolcp.from_dataframe(df, modes=[..], value=..)" if hasattr(path, "columns") else "no path"
+        )
+        raise TypeError(
+            f"open_tensor reads a file, but {type(path).__name__} is {what}; arrays go straight to BMP.fit."
+        )
     place = check_exists(path)
     if lazy not in (True, False, "auto"):
         raise ValueError(f'lazy must be True, False or "auto", got {lazy!r}.')
@@ -114,6 +125,8 @@ def open_tensor(
     elif kind == "nwb":
         counting = {"bin_ms": bin_ms, "window_ms": window_ms, "align": align}
         X, trials = read_nwb(place, variable=variable, trials=trials, **counting), None
+    elif kind == "table":
+        X = read_frame(place, dims, variable)
     else:
         arrays = READERS[kind](place)
         if events is not None:
@@ -145,8 +158,8 @@ def format_of(path: Any) -> Any:
     advice = f"Known formats: {', '.join(FAMILIES)}, .zarr, a NeuroTycho folder or .zip."
     if name.endswith((".pkl", ".pickle")):
         advice = f"Pickles are never read because they can run code. {advice}"
-    if name.endswith((".csv", ".tsv", ".txt", ".xlsx")):
-        advice = f"Read a table with numpy or pandas and save its numbers: np.save('data.npy', array). {advice}"
+    if name.endswith((".txt", ".xlsx")):
+        advice = f"Read a table with pandas and pass it to boolcp.from_dataframe. {advice}"
     raise FileError(path, f"the ending {path.suffix or '(none)'} is not a known format", advice)
 
 
@@ -179,7 +192,7 @@ def _check(X: Any, path: Any) -> Any:
 
 
 def describe(path: str | PathLike[str]) -> list[str]:
-    """Describe the contents of a file as lines of text, without reading its numbers."""
+    """Describe the contents of a file as lines of text; numbers are read only to name channels that stand out."""
     place = check_exists(path)
     kind = format_of(place)
     if kind in ("neurotycho", "nwb"):
@@ -190,12 +203,18 @@ def describe(path: str | PathLike[str]) -> list[str]:
         lines = [f"  {label}: {start:.2f} to {stop:.2f} s" for label, start, stop in found if len(found) <= MAX_LISTED]
         counts = Counter(map(str, prepare.list_events(X).get("condition", [])))
         lines += [f"  event {label}: {count}" for label, count in counts.items()]
-        return [sizes_text(X), *_coordinate_lines(X, X.dims), *lines]
+        bads = [f"  left out, marked as bad: {', '.join(X.attrs['left_out'])}"] if "left_out" in X.attrs else []
+        return [sizes_text(X), *_coordinate_lines(X, X.dims), *lines, *bads, *prepare.common.outlier_lines(X)]
+    if kind == "table":
+        advice = "name modes and entries with --dims and --variable"
+        return [f"a table ({advice})", *(f"{name}: {d}" for name, d in read_any_table(place).dtypes.items())]
     arrays = READERS[kind](place)
     if (found := arrays.dataset) is None:
         return [f"{name}: {variable}" for name, variable in arrays.table.items()]
     lines = [f"{name}: {sizes_text(v) or 'scalar'} {v.dtype}" for name, v in found.data_vars.items()]
-    return lines + _coordinate_lines(found, [dim for dim in found.sizes if dim in found.coords])
+    lines += _coordinate_lines(found, [dim for dim in found.sizes if dim in found.coords])
+    small = [v for v in found.data_vars.values() if v.dtype.kind in "fiu" and v.size <= MAX_READ]
+    return lines + [line for v in small for line in prepare.common.outlier_lines(v.load())]
 
 
 def sizes_text(X: Any) -> str:

@@ -100,7 +100,7 @@ def describe_nwb(path: Path) -> list[str]:
 @contextmanager
 def opened(path: Path) -> Iterator[Any]:
     """Give the open file; a file that refers to data in other files is refused."""
-    pynwb = load_extra("pynwb", "nwb")
+    pynwb = load_extra("pynwb", "mne")
     check_hdf5(path, ".nwb file")
     with warnings.catch_warnings(), reading(path, ".nwb file"):
         warnings.simplefilter("ignore")  # about versions of the schema that the reader understands
@@ -110,7 +110,7 @@ def opened(path: Path) -> Iterator[Any]:
 
 def list_series(file: Any) -> dict[str, Any]:
     """Return the electrical series by name; where two have the same name, that of their container is added."""
-    ecephys = load_extra("pynwb.ecephys", "nwb")
+    ecephys = load_extra("pynwb.ecephys", "mne")
     found = [item for item in file.objects.values() if isinstance(item, ecephys.ElectricalSeries)]
     names = [series.name for series in found]
     return {s.name if names.count(s.name) == 1 else f"{s.parent.name}/{s.name}": s for s in found}
@@ -163,7 +163,7 @@ def _read_series(path: Path, series: Any) -> Any:
         coords |= {axis: ("channel", table[axis].to_numpy(dtype=float)) for axis in ("x", "y")}
     if "location" in table:
         coords["area"] = "channel", table["location"].astype(str).to_numpy(dtype=str)
-    return load_extra("xarray", "labels").DataArray(values, coords, ("channel", "time"), series.name, attrs)
+    return load_extra("xarray", "files").DataArray(values, coords, ("channel", "time"), series.name, attrs)
 
 
 def _count(path: Path, file: Any, table: Any, bin_ms: Any, window_ms: Any, align: str | None) -> Any:

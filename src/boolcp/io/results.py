@@ -179,7 +179,7 @@ def find_result(path: Any) -> Path:
 def _open(path: Any) -> Any:
     """Return the Dataset of a saved decomposition."""
     path = find_result(path)
-    xarray, _ = load_extra("xarray", "labels"), load_extra("h5netcdf", "files")
+    xarray, _ = load_extra("xarray", "files"), load_extra("h5netcdf", "files")
     if path.suffix.lower() in OTHER_ENDINGS:
         raise FileError(path, f"is a {path.suffix} file, not a saved result", "Read data with boolcp.open_tensor.")
     content = path.read_bytes()

@@ -149,7 +149,7 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
             raise ValueError(f"The table of bad parts names no mode: its columns are {', '.join(columns) or 'none'}.")
         is_bad = np.zeros([X.sizes[dim] for dim in dims], dtype=bool)
         is_bad[tuple(positions(X, dim, columns[dim]) for dim in dims)] = True
-        bad["table"] = load_extra("xarray", "labels").DataArray(is_bad, dims=dims)
+        bad["table"] = load_extra("xarray", "files").DataArray(is_bad, dims=dims)
     if not bad:
         raise ValueError("Say what to reject: peak_to_peak or table (--reject, --reject-table).")
     before, rules = int(Y.count()), ", ".join(bad)

@@ -8,6 +8,7 @@ import numpy as np
 from boolcp.result.labels import is_labelled
 
 DataArray = Any  # of xarray, which is imported only where it is used
+MIN_CHANNELS, TIMES, N_DEVIATIONS = 4, 3.0, 6.0  # how far a channel is from the others to be named; not tuned
 
 
 def sampling_rate(X: DataArray) -> float:
@@ -61,6 +62,19 @@ def need_mode(X: DataArray, dim: str | None, what: str) -> None:
     if dim is not None and dim not in X.dims:
         advice = f"the modes are {', '.join(map(str, X.dims))}. Name them (dims=, --dims)"
         raise ValueError(f"{what.capitalize()} needs the mode {dim!r}; {advice}.")
+
+
+def outlier_lines(X: DataArray) -> list[str]:
+    """Return a sentence that names channels of which the spread is far from that of the others, or nothing."""
+    if "channel" not in X.dims or X.chunks is not None or not MIN_CHANNELS <= X.sizes["channel"] < X.size:
+        return []
+    spread = X.std([dim for dim in X.dims if dim != "channel"], dtype=np.float64).values
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = spread / np.nanmedian(spread)
+        far = np.abs(np.log(ratio))
+    limit = max(float(np.log(TIMES)), N_DEVIATIONS * 1.4826 * float(np.nanmedian(far)))
+    words = [f"{labels_of(X, 'channel')[n]} ({ratio[n]:.2g} times the median)" for n in np.flatnonzero(far > limit)]
+    return [f"Channels of outlying standard deviation: {', '.join(words)}."] if words else []
 
 
 def floating(X: DataArray) -> DataArray:

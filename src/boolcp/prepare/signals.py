@@ -150,10 +150,10 @@ def zscore(X: DataArray, dim: str = "channel") -> DataArray:
     return noted(result, X, f"z-score per {dim}", "standard deviations")
 
 
-def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0) -> DataArray:
+def baseline(X: DataArray, start: Any = None, stop: float | None = 0.0) -> DataArray:
     """Return X minus its mean from start to stop (s, stop excluded) for each channel in each trial.
 
-    None leaves a side open: the default is everything before time 0.
+    None leaves a side open: the default is everything before time 0. The pair of MNE, (start, stop), is taken too.
 
     Examples
     --------
@@ -163,10 +163,14 @@ def baseline(X: DataArray, start: float | None = None, stop: float | None = 0.0)
     [[0.0, 0.0, 2.0, 3.0]]
     """
     need_mode(X, "time", "the baseline")
-    times = labels_of(X, "time")
+    start, stop = start if isinstance(start, tuple | list) else (start, stop)
+    times, edges = labels_of(X, "time"), [edge for edge in (start, stop) if edge is not None]
+    step = float(np.median(np.diff(times))) if len(times) > 1 else np.inf
+    is_outside = len(edges) > 0 and (min(edges) < times[0] - step or max(edges) > times[-1] + step)
     inside = (times >= (-np.inf if start is None else start)) & (times < (np.inf if stop is None else stop))
-    if not inside.any():
-        raise ValueError(f"The baseline {start} to {stop} s has no sample: times run from {times[0]} to {times[-1]} s.")
+    if is_outside or not inside.any():
+        problem = "lies outside of the data" if is_outside else "has no sample"
+        raise ValueError(f"The baseline {start} to {stop} s {problem}: times run from {times[0]} to {times[-1]} s.")
     X = floating(X)
     ends = ["start" if start is None else f"{start:g}", "end" if stop is None else f"{stop:g}"]
     return noted(X - X.isel(time=inside).mean("time"), X, f"baseline {ends[0]} to {ends[1]} s")
@@ -177,7 +181,7 @@ def _along_time(X: DataArray, change: Callable[[np.ndarray], np.ndarray], rate: 
     sampling_rate(X)  # an error if the times are no series
     if X.dtype.kind == "f" and bool(X.isnull().any()):
         raise ValueError("Filters and resampling need data without missing entries (NaN): filter first, then reject.")
-    xarray, pieces = load_extra("xarray", "labels"), []
+    xarray, pieces = load_extra("xarray", "files"), []
     dtype = X.dtype if X.dtype in (np.float32, np.float64) else np.float64
     for piece in segments(X):
         rows = np.moveaxis(piece.values, X.dims.index("time"), -1)

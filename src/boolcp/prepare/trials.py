@@ -67,6 +67,10 @@ def cut_trials(
     else:
         columns, how = read_events(choose_events(X, events) if isinstance(events, str) else events), "at events"
     zero, before, after = spans(columns, ms, align)
+    if events is not None and ms is not None and (after[:1] - before[:1]) * rate < 1.5:
+        raise ValueError(
+            f"The window {ms} ms has less than two samples at {rate:g} Hz: give milliseconds, not seconds."
+        )
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
     if len(kept) < (n_trials or 1):
         raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
@@ -78,8 +82,8 @@ def cut_trials(
     coords = {name: coord for name, coord in X.coords.items() if "time" not in coord.dims}
     coords["time"] = "time", (first + np.arange(values.shape[-2])) / rate, {"units": "s"}
     dims = [*(dim for dim in X.dims if dim != "time"), "time", "trial"]
-    result = load_extra("xarray", "labels").DataArray(values, coords, dims, name=X.name)
-    table = {name: column[kept] for name, column in columns.items()}
+    result = load_extra("xarray", "files").DataArray(values, coords, dims, name=X.name)
+    table = {name: column[kept] for name, column in columns.items()} | ({"time_zero": zero[kept]} if align else {})
     result = add_table(result.assign_coords(trial=np.arange(len(kept))), table, "trial")
     result["onset"].attrs["units"] = "s"
     if events is not None:
@@ -214,7 +218,7 @@ def stack_trials(
     tensor, first = padded(values, [round(t[0] * rate) for t in vectors])
     coords: dict[str, Any] = {"time": ("time", (first + np.arange(tensor.shape[1])) / rate, {"units": "s"})}
     coords |= {"trial": np.arange(tensor.shape[2])} | ({} if channels is None else {"channel": np.asarray(channels)})
-    X = load_extra("xarray", "labels").DataArray(tensor, coords, ("channel", "time", "trial"))
+    X = load_extra("xarray", "files").DataArray(tensor, coords, ("channel", "time", "trial"))
     what = f"{len(values)} trials of {shapes[0][1]} to {shapes[-1][1]} samples"
     X = noted(X, X.assign_attrs(sampling_rate=rate), what)
     return X if table is None else add_table(X, table, "trial")
@@ -244,7 +248,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
             rates = f"{sampling_rate(other):g} instead of {sampling_rate(first):g} Hz"
             raise ValueError(f"{which} has {rates}: resample it.")
     parts = [first, *others]
-    X = load_extra("xarray", "labels").concat(
+    X = load_extra("xarray", "files").concat(
         parts, dim, coords="minimal", compat="override", join="override", combine_attrs="override"
     )
     counts = ["" if is_new else f" ({array.sizes[dim]})" for array in parts]
@@ -322,7 +326,8 @@ def count_spikes(
     Parameters
     ----------
     spike_times : sequence of array-like, or mapping of unit to array-like
-        For each unit the times of its spikes in the session, in seconds.
+        For each unit the times of its spikes in the session, in seconds; spike trains of neo and groups of pynapple
+        are taken as they are.
     events, window_ms, align : DataFrame or mapping, float or (float, float), str
         As `events`, `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN.
     bin_ms, units : float, sequence
@@ -338,7 +343,7 @@ def count_spikes(
     """
     if isinstance(spike_times, Mapping):
         units, spike_times = list(spike_times), list(spike_times.values())
-    trains = [np.sort(np.ravel(train).astype(float)) for train in spike_times]
+    trains = [np.sort(np.ravel(_seconds(train)).astype(float)) for train in spike_times]
     if not trains or not bin_ms > 0:
         raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
     columns, width = read_events(events), bin_ms / 1000
@@ -354,11 +359,21 @@ def count_spikes(
     for n in kept:
         edges = zero[n] + width * (np.arange(firsts[n], lasts[n] + 1) - SLACK)
         pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
+    if not any(piece.any() for piece in pieces) and any(map(len, trains)):
+        ends = [min(train[0] for train in trains if len(train)), max(train[-1] for train in trains if len(train))]
+        text = f"No spike lies in a trial: spikes run from {ends[0]:g} to {ends[1]:g}, onsets from {min(zero):g} to"
+        warnings.warn(f"{text} {max(zero):g}. Both are in seconds.", BoolcpWarning, stacklevel=2)
     counts, first = padded(pieces, firsts[kept].astype(int).tolist())
     names = np.arange(len(trains)) if units is None else np.asarray(units)
     lefts = (first + np.arange(counts.shape[1])) * bin_ms
     X = _labelled(counts, names, np.arange(len(kept)), lefts, bin_ms, "spikes")
+    columns |= {"time_zero": zero} if align else {}
     return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")
+
+
+def _seconds(train: Any) -> Any:
+    """Return the times of spikes: a SpikeTrain of neo has a unit, a Ts of pynapple its times apart."""
+    return train.rescale("s").magnitude if hasattr(train, "rescale") else getattr(train, "t", train)
 
 
 def _labelled(
@@ -366,6 +381,6 @@ def _labelled(
 ) -> DataArray:
     """Return counts with their labels; `ms` are the left edges of the bins."""
     coords = {"unit": units, "time": ("time", ms / 1000, {"units": "s"}), "trial": trials}
-    X = load_extra("xarray", "labels").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
+    X = load_extra("xarray", "files").DataArray(counts, coords, ("unit", "time", "trial"), name="count")
     X.attrs = {"preparation": [f"count {what} in bins of {bin_ms:g} ms"], "sampling_rate": 1000 / bin_ms}
     return X

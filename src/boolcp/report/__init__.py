@@ -68,7 +68,7 @@ def write_report(
 
 def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     """Return the page as text."""
-    jinja2 = load_extra("jinja2", "report")
+    jinja2 = load_extra("jinja2", "plot")
     options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(**options)
     environment.filters["unbroken"] = words.unbroken
@@ -138,7 +138,7 @@ def own_file(name: str) -> str:
 
 def datatables_files() -> list[str]:
     """Return the script and style of DataTables, which sorts and filters the table, from the package itables."""
-    folder = resources.files(load_extra("itables", "report")).joinpath("html")
+    folder = resources.files(load_extra("itables", "plot")).joinpath("html")
     return [folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css")]
 
 

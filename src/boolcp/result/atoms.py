@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -13,11 +14,15 @@ from numpy.typing import ArrayLike
 from boolcp import contractions
 from boolcp.contractions import gram_product, khatri_rao
 from boolcp.result import summary as texts
-from boolcp.result.labels import Labels
+from boolcp.result.labels import Labels, labelled
 from boolcp.result.noise import Noise
 from boolcp.result.trust import Deviance, Trust, UncertainBit
 
 ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
+# of a decomposition, for the mathematics: tab completion leaves them out
+INNER = {"at", "column_weights", "contract", "data_gram", "data_inner", "data_norm2", "deviance", "gram", "groups"}
+INNER |= {"inner", "inner_products", "is_block", "matrices", "members", "mttkrp", "observed_gram", "project"}
+INNER |= {"squared_error", "squared_norm", "to_array", "undetermined"}
 
 
 def read_only(array: np.ndarray) -> np.ndarray:
@@ -127,7 +132,8 @@ class Atom:
 class BooleanCP:
     """A decomposition W = sum_k c_k z_k (x) V_k: weights c and atoms that are Boolean along one mode each.
 
-    If all atoms have rank one, it unpacks as ``weights, factors = decomposition``, as TensorLy and tlviz expect.
+    ``W[k]`` is an atom, and ``weights, factors = W`` the pair that functions of TensorLy take, if all atoms have rank
+    one. What takes a CP tensor apart by ``cp[0]`` and ``cp[1]``, such as tlviz, needs `boolcp.interop.to_tensorly`.
 
     Parameters
     ----------
@@ -277,13 +283,9 @@ class BooleanCP:
         return BooleanCP(self.shape, tuple(atoms), np.array(weights), self.labels)
 
     def __getitem__(self, index: Any) -> Any:
-        """Return some of the atoms as a BooleanCP, for a slice, a list of ints or a Boolean mask.
-
-        The integers 0 and 1 return weights and factors, because a CP tensor is a pair for TensorLy and tlviz. A single
-        atom is `atoms[k]`, or `decomposition[[k]]` as a decomposition of its own.
-        """
+        """Return an Atom for an integer; some of the atoms as a BooleanCP for a slice, a list of ints or a mask."""
         if isinstance(index, int | np.integer):
-            return (self.weights, self.factors)[index]
+            return self.atoms[index]
         positions = np.arange(self.n_atoms)[index]
         parts: dict[str, Any] = {"atoms": tuple(self.atoms[k] for k in positions), "weights": self.weights[positions]}
         if self.data_inner is not None:
@@ -299,7 +301,13 @@ class BooleanCP:
         return iter((self.weights, self.factors))
 
     def __len__(self) -> int:
-        return 2
+        return self.n_atoms
+
+    def __bool__(self) -> bool:
+        return True
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in INNER]
 
     # what its atoms are made of, as arrays: the mathematics works on these
 
@@ -339,8 +347,12 @@ class BooleanCP:
         """Return the Frobenius norm |W|."""
         return float(np.sqrt(self.squared_norm))
 
-    def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array, with NaN in slices that no observed entry determines."""
+    def to_tensor(self) -> Any:
+        """Return W as a dense array, NaN in slices that no observed entry determines; a DataArray if W has labels."""
+        return labelled(self.to_array(), self.labels)
+
+    def to_array(self) -> np.ndarray:
+        """Return W as a dense array without labels."""
         X = np.zeros(self.shape)
         if self.is_block:
             for n, (Z, blocks) in self.groups.items():
@@ -579,6 +591,53 @@ class BooleanCP:
 
         return to_dataframe(self)
 
+    def events(self, mode: int | str | None = None) -> Any:
+        """Return where atoms are on as a DataFrame of intervals: start, stop, duration, atom, label, mode.
+
+        Along the mode "time" they are in its unit, and no interval crosses a gap; along any other mode they are
+        positions. `stop` is excluded: ``pynapple.IntervalSet(table.start, table.stop)`` takes those of one atom.
+
+        Parameters
+        ----------
+        mode : int or str, optional
+            Only atoms that are Boolean along this mode.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> atom = boolcp.Atom(0, [1, 1, 0, 0, 1], ([[1.0], [0.0]],))
+        >>> boolcp.BooleanCP((5, 2), [atom], [1.0]).events()[["start", "stop"]].to_numpy().tolist()
+        [[0, 2], [4, 5]]
+        """
+        from boolcp.result.events import events
+
+        return events(self, mode)
+
+    def occurrences(self, mode: int | str | None = None, by: str | None = None) -> Any:
+        """Return a DataFrame with, for each atom, occurrences, mean_duration, coverage (0 to 1) and rate.
+
+        An occurrence is an interval of `events`, the rate their number by unit of time (or by entry of another mode).
+        `by` names a coordinate such as "condition": a column for each of its values counts the entries that are on.
+        """
+        from boolcp.result.events import occurrences
+
+        return occurrences(self, mode, by)
+
+    def transitions(self, mode: int | str | None = None) -> Any:
+        """Return a DataFrame (from, to): how often an atom goes off at the very entry at which another goes on."""
+        from boolcp.result.events import transitions
+
+        return transitions(self, mode)
+
+    def where_on(self, k: int) -> list[Any]:
+        """Return the labels of the entries in which atom k is on: channel names, trials; positions without labels.
+
+        Names of channels are picks for MNE: ``raw.pick(W.where_on(0))``.
+        """
+        name, on = self.mode_name(self.atoms[k].mode), np.flatnonzero(self.atoms[k].z)
+        labels = None if self.labels is None else self.labels.coords.get(name)
+        return (on if labels is None else labels[on]).tolist()
+
     def save(self, path: str | PathLike[str], *, overwrite: bool = False) -> None:
         """Save the decomposition in one netCDF file, which `boolcp.load` reads."""
         from boolcp.io.results import save
@@ -592,10 +651,10 @@ class BooleanCP:
         return plot_atoms(self, atoms)
 
     def report(self, path: str | PathLike[str], *, force: bool = False) -> None:
-        """Write a self-contained HTML page about the decomposition."""
+        """Write a self-contained HTML page about the decomposition; the ending .html may be left out."""
         from boolcp.report import write_report
 
-        write_report(self, path, force=force)
+        write_report(self, path if Path(path).suffix else Path(path).with_suffix(".html"), force=force)
 
 
 def inner_with_atoms(X: Any, atoms: Sequence[Atom]) -> np.ndarray:
@@ -625,7 +684,7 @@ def with_mean(W: BooleanCP, X: Any, data: Any) -> BooleanCP:
 
     z V and (1 - z) (-V) differ by V in every slice, which the mean takes.
     """
-    mode, estimate = data.center, W.to_tensor()
+    mode, estimate = data.center, W.to_array()
     if data.weights is None:
         mean = np.asarray(X, dtype=float).mean(axis=mode, keepdims=True) - estimate.mean(axis=mode, keepdims=True)
     else:

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp.checks import check_mask, check_weights, is_lazy
+from boolcp.system import load_extra
 
 if TYPE_CHECKING:
     from boolcp.result.atoms import BooleanCP
@@ -76,6 +77,31 @@ def labels_of(coords: Mapping[Any, Any], dims: tuple[str, ...], name: str | None
     extra = {key: (str(c.dims[0]), plain_values(c.values)) for key, c in own.items() if key not in dims}
     units = {key: str(c.attrs["units"]) for key, c in own.items() if "units" in c.attrs}
     return Labels(dims, along, units, extra, name, unit)
+
+
+def coordinates(labels: Labels, without: str = "") -> dict[str, Any]:
+    """Return coordinates as xarray takes them, {name: (mode, values, attributes)}, except along one mode."""
+    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
+    units = {name: {"units": unit} for name, unit in labels.units.items()}
+    return {name: (dim, values, units.get(name, {})) for name, (dim, values) in along.items() if dim != without}
+
+
+def labelled(values: np.ndarray, labels: Labels | None, without: str = "") -> Any:
+    """Return an array as a DataArray with these labels, except along one mode; as it is if there are no labels."""
+    if labels is None:
+        return values
+    attrs = {"units": labels.value_unit} if labels.value_unit else {}
+    xarray = load_extra("xarray", "files")
+    return xarray.DataArray(values, coordinates(labels, without), labels.dims, labels.name, attrs)
+
+
+def labelled_factor(values: np.ndarray, names: list[str], X: Any, mode: int) -> Any:
+    """Return a factor along a mode of X, one column for each name, as a DataArray if X is one."""
+    if not is_labelled(X):
+        return values
+    dim, atom = X.dims[mode], "atom" if "atom" not in (*X.dims, *X.coords) else "boolcp_atom"
+    coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)} | {atom: names}
+    return load_extra("xarray", "files").DataArray(values, coords, (dim, atom))
 
 
 def plain_values(values: ArrayLike) -> np.ndarray:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.labels import Labels, labels_of, mode_names
+from boolcp.result.labels import Labels, coordinates, labels_of, mode_names
 from boolcp.result.noise import Noise
 from boolcp.result.summary import has_shares
 from boolcp.result.trust import ATOMS, BITS, Deviance, Trust, sure_share
@@ -19,7 +19,7 @@ PREFIX = "boolcp_"
 
 def to_dataframe(W: BooleanCP) -> Any:
     """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust."""
-    pandas = load_extra("pandas", "labels")
+    pandas = load_extra("pandas", "files")
     table = atom_table(W)
     ranks = ["block" if atom.rank is None else atom.rank for atom in W.atoms]
     sizes = [W.shape[atom.mode] for atom in W.atoms]
@@ -62,7 +62,7 @@ def to_xarray(W: BooleanCP) -> Any:
     If a mode or coordinate of the tensor has one of these names, all of them begin with the attribute `prefix`:
     `boolcp_weight`, ..
     """
-    xarray = load_extra("xarray", "labels")
+    xarray = load_extra("xarray", "files")
     dims, labels = mode_names(W), W.labels or Labels(mode_names(W))
     ranks = np.array([atom.rank or 0 for atom in W.atoms], dtype=int)
     terms = np.repeat(np.arange(W.n_atoms), np.maximum(ranks, 1))
@@ -114,12 +114,9 @@ def to_xarray(W: BooleanCP) -> Any:
         prefix + name: ([f"{prefix}{axis}" if isinstance(axis, str) else dims[axis] for axis in axes], values)
         for name, (axes, values) in table.items()
     }
-    along = {name: (name, values) for name, values in labels.coords.items()} | dict(labels.extra)
-    units = {name: {"units": unit} for name, unit in labels.units.items()}
-    coords = {name: (dim, values, units.get(name, {})) for name, (dim, values) in along.items()}
     header |= {"dims": dims, "is_labelled": W.labels is not None, "name": labels.name, "unit": labels.value_unit}
     attrs = {"prefix": prefix, "header": json.dumps(header, default=to_plain)}
-    return xarray.Dataset(variables, coords | {f"{prefix}atom": np.arange(W.n_atoms)}, attrs)
+    return xarray.Dataset(variables, coordinates(labels) | {f"{prefix}atom": np.arange(W.n_atoms)}, attrs)
 
 
 def from_xarray(dataset: Any) -> BooleanCP:

@@ -143,7 +143,7 @@ class Complete(Storage):
             return self
         if self.center is None:
             return Difference(self, W)
-        R = self.to_array() - W.to_tensor()
+        R = self.to_array() - W.to_array()
         return Dense(R - R.mean(axis=self.center, keepdims=True))
 
 
@@ -194,7 +194,7 @@ class Difference(Tensor):
 
     def to_array(self) -> np.ndarray:
         """Return X - W as an array."""
-        return self.data.to_array() - self.W.to_tensor()
+        return self.data.to_array() - self.W.to_array()
 
     @cached_property
     def squared_norm(self) -> float:

@@ -30,7 +30,7 @@ def fill_block(
         return X
     for mode, bounds in enumerate(block_info[0]["array-location"]):
         W = part_of(W, slice(*bounds), mode)
-    return np.where(observed, X, np.clip(W.to_tensor(), low, high)).astype(X.dtype)
+    return np.where(observed, X, np.clip(W.to_array(), low, high)).astype(X.dtype)
 
 
 def part_of(W: BooleanCP, rows: slice, mode: int) -> BooleanCP:

@@ -214,7 +214,7 @@ class Weighted(Array, Storage):
 
     def residual(self, W: BooleanCP) -> Tensor:
         """Return the negative gradient of the loss at W: w (x - W) for squares."""
-        m = np.nan_to_num(W.to_tensor())
+        m = np.nan_to_num(W.to_array())
         t, v = self.near(m)
         return Dense(t - m if v is None else v * (t - m))
 

@@ -215,7 +215,7 @@ def compare(
     """Return what fits to some slices hold of the atoms of W, and what the other slices show."""
     K, d = W.n_atoms, data.values.shape[mode]
     atoms = W if W.noise is None else W.noise.whiten_atoms(W)
-    values = data.values if data.observed is None else np.where(data.observed, data.values, atoms.to_tensor())
+    values = data.values if data.observed is None else np.where(data.observed, data.values, atoms.to_array())
     values = values if atoms.mean is None else values - atoms.mean
     rows = np.moveaxis(values, mode, 0).reshape(d, -1)
     own = [pattern(atom, mode) for atom in atoms.atoms]

@@ -116,7 +116,7 @@ def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> Re
         raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
     known = np.ones(values.shape, dtype=bool) if observed is None else observed
     values, atoms = units_of_fit(values, replace(W, undetermined=None))  # where nothing is observed nothing is compared
-    R = np.where(known, values - atoms.to_tensor(), 0.0)
+    R = np.where(known, values - atoms.to_array(), 0.0)
     n_entries = int(np.count_nonzero(known))
     if np.sum(R**2) <= NOTHING * np.sum(values**2, where=known):
         R[...] = 0.0
