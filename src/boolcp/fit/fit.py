@@ -40,7 +40,7 @@ N_TRIES = (3, 10)  # starts over observed entries by default, and under other lo
 FEW = 10  # observed entries for each free number below which there are many local minima
 N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
-N_PATH = 2  # sweeps over observed entries of each estimate of the path; not tuned
+N_PATH = 1  # sweeps over observed entries of each estimate of the path; not tuned
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
 
 Callbacks = Sequence[Callable[[Progress], Any]]
