@@ -27,6 +27,7 @@ RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 N_SPANS = 15  # sets of rows from which bits in the span are completed; by other seeds than those of golden.py
 N_ROWS = 100  # by which these bits are judged first; not tuned
+N_TURNED = 20  # sweeps after an atom was turned; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
@@ -301,7 +302,7 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
             factors[modes[k]][:, k] *= a[z].mean()
             factors[mode][:, k], modes[k] = z, mode
             trial = oriented(Columns(tuple(factors), W.owner, modes), data.nonnegative)
-            found = polish(data, trial, max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
+            found = polish(data, trial, max_iter=min(N_TURNED, spec.max_iter), tol=POLISHED, below=W.loss)
             W = found if found.loss < W.loss and not found.is_dead().any() else W
     return W
 
