@@ -22,7 +22,7 @@ from boolcp.fit.checkpoint import Checkpoint
 from boolcp.fit.moves import lowest, moves_of
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
 from boolcp.fit.starts import EXACT, POLISHED, compared, leaves_noise, oriented, refined_start
-from boolcp.fit.sweep import MAX_COMPILED, is_settled, noise_variance, polish, sweep
+from boolcp.fit.sweep import MAX_COMPILED, TOL, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
@@ -34,14 +34,15 @@ from boolcp.storage.tucker import compress
 from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
-N_SWEEPS = 20  # of a polish after each atom; not tuned
+N_SWEEPS, PURSUED = 20, 1e-3  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
 N_REGROWN = 8  # times that half of the best atoms are found again if no starts agree
 N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many local minima
 N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
+FINAL = 1e-7  # relative fall of another loss that ends the last polish; not tuned
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
-N_PATH = 2  # sweeps over observed entries of each estimate of the path; not tuned
+N_PATH = 1  # sweeps over observed entries of each estimate of the path; not tuned
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
 
 Callbacks = Sequence[Callable[[Progress], Any]]
@@ -122,7 +123,10 @@ def add_columns(fit: Fit, s: State) -> Columns | str:
     found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
     if found is None:
         return "no descent"
-    V = polish(small, starts.with_atom(W, found), max_iter=N_SWEEPS)
+    longer, gain = starts.with_atom(W, found), found.descent**2 / found.atom.n_ones
+    # the next atom moves the others anyway; other losses ask for a better start
+    part = 0.0 if has_other_loss(fit.data) else PURSUED * gain / min(W.loss, small.squared_norm)
+    V = polish(small, longer, max_iter=N_SWEEPS, tol=max(TOL, part))
     is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
     return V if is_lower and not V.is_dead().any() else "no descent"
 
@@ -219,7 +223,7 @@ def search_observed(fit: Fit, s: State) -> State:
     n_tries = N_TRIES[not is_squared] + 10 * (is_few and here.n_agree < 2) if spec.n_init is None else spec.n_init
     if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= n_tries:
         return s.at("last")
-    if is_squared and leaves_noise(data, W, spec, rng):
+    if not data.loss.is_rate and leaves_noise(data, W, spec, rng):
         return s.at("last")
     if not is_squared and s.n_done == 0:
         found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
@@ -252,7 +256,7 @@ def ridge(fit: Fit, s: State) -> State:
         return s.at("result")
     has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
     if not has_gaps or data.loss.name != "squared" or data.nonnegative:
-        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter)))
+        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
     return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))

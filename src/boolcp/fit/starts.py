@@ -26,7 +26,9 @@ MAX_RIVALS = 5  # that are kept; not tuned
 POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the polish of one start; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
-N_SPANS = 60  # sets of rows from which bits in the span are completed; not tuned
+N_SPANS = 15  # sets of rows from which bits in the span are completed; by other seeds than those of golden.py
+N_ROWS = 100  # by which these bits are judged first; not tuned
+N_TURNED = 20  # sweeps after an atom was turned; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
@@ -215,17 +217,14 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
     for mode in modes:
         U = leading_basis(data, mode, min(K, MAX_JOINT, *data.shape))
         patterns = all_patterns(U.shape[1])[0][1:]
-        for _ in range(N_SPANS):
-            rows = rng.choice(len(U), U.shape[1], replace=False)
-            if np.linalg.cond(U[rows]) > 1e3:
-                continue
-            Y = np.linalg.solve(U[rows], patterns.T).T @ U.T  # (2^K - 1, d)
-            bits = Y > 0.5
-            errors = np.sum((Y - bits) ** 2, axis=1) / np.maximum(bits.sum(axis=1), 1)
-            for j in np.argsort(errors)[: 2 * K]:
-                key = mode, bits[j].tobytes()
-                if bits[j].any():
-                    found[key] = min(errors[j], found.get(key, np.inf))
+        rows = np.array([rng.choice(len(U), U.shape[1], replace=False) for _ in range(N_SPANS)])
+        some = U[rng.choice(len(U), min(len(U), N_ROWS), replace=False)]
+        for vectors in np.linalg.solve(U[rows[np.linalg.cond(U[rows]) <= 1e3]], patterns.T):  # (K, 2^K - 1)
+            best = np.argsort(boolean_errors(some @ vectors)[1], kind="stable")[: 2 * K]
+            for z, error in zip(*boolean_errors(U @ vectors[:, best]), strict=True):
+                if error < np.inf:
+                    key = mode, z.tobytes()
+                    found[key] = min(error, found.get(key, np.inf))
     chosen: dict[int, list[np.ndarray]] = {mode: [] for mode in modes}
     spans = {mode: np.zeros((data.shape[mode], 0)) for mode in modes}
     for mode, text in sorted(found, key=found.__getitem__):
@@ -246,6 +245,13 @@ def bits_in_span(data: Storage, W: Columns, modes: tuple[int, ...], rng: np.rand
             R = R - factors[0] @ factors[1].T  # what the bits of the other mode have to explain
             parts.append(Columns(factors, np.arange(len(vectors)), np.full(len(vectors), mode)))
     return reduce(Columns.plus, parts)
+
+
+def boolean_errors(Y: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the bits that are closest to the columns of Y, in rows, and their squared distances for each one."""
+    bits = Y > 0.5
+    n_ones = bits.sum(axis=0)
+    return bits.T, np.where(n_ones > 0, np.sum((Y - bits) ** 2, axis=0) / np.maximum(n_ones, 1), np.inf)
 
 
 # data with gaps or weights, or under another loss
@@ -297,7 +303,7 @@ def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
             factors[modes[k]][:, k] *= a[z].mean()
             factors[mode][:, k], modes[k] = z, mode
             trial = oriented(Columns(tuple(factors), W.owner, modes), data.nonnegative)
-            found = polish(data, trial, max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
+            found = polish(data, trial, max_iter=min(N_TURNED, spec.max_iter), tol=POLISHED, below=W.loss)
             W = found if found.loss < W.loss and not found.is_dead().any() else W
     return W
 

@@ -201,8 +201,9 @@ class Multipliers:
 
     def added_to(self, C: Array) -> Array:
         """Return C + sym(N) - sym(P) + Diag(P 1) + the triangles: its largest eigenvalue bounds the ratio."""
-        M = (self.W + self.W.T) / 2
-        M[np.diag_indices(len(M))] += np.maximum(-self.W, 0).sum(axis=1)
+        M = self.W + self.W.T
+        M /= 2
+        M[np.diag_indices(len(M))] -= np.minimum(self.W, 0).sum(axis=1)
         add_cuts(M, self.cuts, self.T)
         M += C
         return M
@@ -227,8 +228,8 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
         return None
     scaled = C / value  # the search for multipliers may round, the proof may not
     closed = closed_form(scaled, z)
-    if prove_psd(-(M := closed.added_to(scaled)), 1 - M.diagonal(), [OPTIMAL]) is not None:
-        return prove(C, value, closed, value * (1 + OPTIMAL))
+    if (proof := prove(C, value, closed, value * (1 + OPTIMAL), (1e-9,))) is not None:
+        return proof
     known = [Multipliers(np.zeros(C.shape)), closed]
     known += [] if start is None else [Multipliers(start.W / value, start.cuts, start.T / value)]
     best, multipliers = min(((np.linalg.eigvalsh(m.added_to(scaled))[-1], m) for m in known), key=lambda pair: pair[0])
@@ -341,7 +342,13 @@ def leading_eigenvectors(M: Array, Q: Array) -> tuple[Array, Array]:
     return values, B @ rotation
 
 
-def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = None) -> Proof | None:
+def prove(
+    C: Array,
+    value: float,
+    multipliers: Multipliers,
+    top: float | None = None,
+    shifts: Iterable[float] = (1e-9, 1e-6, 1e-3, 0.1),
+) -> Proof | None:
     """Return the bound on C that multipliers for C / value prove, or None; `top` is an estimate of it, if there is one.
 
     The multipliers are rounded to a grid on which their sums have no rounding errors. Adding them to C rounds each
@@ -354,7 +361,7 @@ def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = 
         return None
     M = rounded.added_to(C)
     top = float(np.linalg.eigvalsh(M)[-1]) if top is None else top
-    shift = prove_psd(-M, top - M.diagonal(), abs(top) * np.array([1e-9, 1e-6, 1e-3, 0.1]))
+    shift = prove_psd(-M, top - M.diagonal(), [abs(top) * shift for shift in shifts])
     if shift is None:
         return None
     return Proof(top + shift + EPSILON * (2 * abs(top) + float(np.linalg.norm(M))), rounded)

@@ -187,7 +187,9 @@ def leading_basis(data: Tensor, mode: int, rank: int) -> np.ndarray:
     is positive, so that a different memory order gives the same vectors.
     """
     d, c = data.shape[mode], n_columns(data, mode)
-    if d <= LONG and (d <= c or not isinstance(data, Dense)):
+    if isinstance(data, Tucker):
+        U = data.bases[mode] @ leading_basis(data.core, mode, rank)
+    elif d <= LONG and (d <= c or not isinstance(data, Dense)):
         U = scipy.linalg.eigh(data.gram(mode), subset_by_index=[d - rank, d - 1])[1][:, ::-1]
     elif c <= LONG and c >= rank:
         U = np.linalg.svd(unfold(data.to_array(), mode), full_matrices=False)[0][:, :rank]

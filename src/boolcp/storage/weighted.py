@@ -171,20 +171,24 @@ class Weighted(Array, Storage):
             A = factors[mode]
             return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
         m = full(factors)
+        return Equations(*self.equations_near(m, factors, mode), self.total(m))
+
+    def equations_near(self, m: np.ndarray, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return H and P of the squares that touch the loss at the means m of factors."""
         t, v = self.near(m)
         P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
-        return Equations(products(None if v is None else Dense(v), factors, mode), P, self.total(m))
+        return products(None if v is None else Dense(v), factors, mode), P
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
-        H, P, before = self.equations(factors, mode)
-        A = decide(H, P, factors[mode])
+        old = factors[mode]
         if self.loss == SQUARES:
-            old = factors[mode]
-            fall = 2 * float(np.vdot(P, A - old)) - quadratic(H, A) + quadratic(H, old)
-            return A, before - fall, self
+            H, P, before = self.equations(factors, mode)
+            A = decide(H, P, old)
+            return A, before - 2 * float(np.vdot(P, A - old)) + quadratic(H, A) - quadratic(H, old), self
+        A = decide(*self.equations_near(full(factors), factors, mode), old)
         blocks = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
-        return *self.accepted(factors[mode], blocks, mode, A), self
+        return *self.accepted(old, blocks, mode, A), self
 
     def accepted(self, first: np.ndarray, blocks: np.ndarray, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
         """Return the rows of A that lower the loss, others part of the way or as they were; then the best bit flipped.
