@@ -24,16 +24,7 @@ CHUNK = 2**20  # numbers, or combinations, held at a time
 
 @dataclass(frozen=True, eq=False)
 class KruskalCondition:
-    """Kruskal's condition for one decomposition; true in an `if` when it is proved to hold.
-
-    Attributes
-    ----------
-    ranks : tuple of int
-        Kruskal rank of each factor matrix.
-    n_atoms : int
-        Number R of terms.
-    holds : bool
-        Whether the ranks prove that the decomposition is unique.
+    """The Kruskal rank of each factor matrix and the number R of terms; true in an `if` when they prove uniqueness.
 
     Examples
     --------
@@ -68,13 +59,8 @@ class KruskalCondition:
 def kruskal_condition(decomposition: Any) -> KruskalCondition:
     """Return whether Kruskal's condition holds: the sum of the Kruskal ranks is at least 2R + N - 1.
 
-    For three modes this is R <= (k_1 + k_2 + k_3 - 2) / 2 as in the paper. It suffices for a CP decomposition to be
-    unique up to order and scale.
-
-    Parameters
-    ----------
-    decomposition : BooleanCP with atoms of rank one, or list of matrices (d_n, R)
-        The decomposition or its factor matrices.
+    For three modes this is R <= (k_1 + k_2 + k_3 - 2) / 2 as in the paper. It suffices for a CP decomposition, given as
+    a BooleanCP with atoms of rank one or a list of matrices (d_n, R), to be unique up to order and scale.
 
     Examples
     --------
@@ -129,16 +115,9 @@ def numerical_rank(A: np.ndarray) -> int:
 class Rigidity:
     """Whether the span of Boolean columns contains another Boolean vector; true in an `if` when it is proved not to.
 
-    Attributes
-    ----------
-    holds : bool or None
-        None when there were too many columns to decide.
-    witness : ndarray of bool, shape (d,), or None
-        A Boolean vector of the span that is not a column (all False if the columns are dependent).
-    coefficients : ndarray of shape (K,) or None
-        The combination of columns that gives it.
-    names : tuple of int
-        The numbers of the columns in the text, by default from 0.
+    `holds` is None when there were too many columns to decide. `witness` (d,) is a Boolean vector of the span that is
+    not a column (all False if the columns are dependent), `coefficients` (K,) the combination of columns that gives it,
+    `names` the numbers of the columns in the text.
 
     Examples
     --------
@@ -229,23 +208,14 @@ def read_matrix(A: ArrayLike, name: str) -> np.ndarray:
 class Diagnosis:
     """A readable verdict on the identifiability of a decomposition; `str` of it is the text.
 
-    Attributes
-    ----------
-    kruskal : KruskalCondition or None
-        None for atoms that are not of rank one.
-    rigidity : dict of int to Rigidity
-        For each mode with Boolean atoms.
-    verdicts : tuple of str
-        One for each atom: "identifiable", "not identifiable" or "not guaranteed".
-    reasons : tuple of str
-        Why, for each atom.
+    `kruskal` is None for atoms that are not of rank one; `rigidity` is for each mode with Boolean atoms; `verdicts` are
+    "identifiable", "not identifiable" or "not guaranteed" for each atom, `reasons` why.
 
     Examples
     --------
     >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
-    >>> diagnosis = boolcp.identifiability.diagnose(truth)
-    >>> diagnosis.is_identifiable.tolist()
+    >>> boolcp.identifiability.diagnose(truth).is_identifiable.tolist()
     [True, True, True, True]
     """
 
