@@ -122,15 +122,10 @@ RECORDINGS = {"propofol_eeg": propofol_eeg, "anesthesia_spectra": anesthesia_spe
 
 
 def fit(X):
-    """Return the model, its atoms tested, and the share of variance that plain CP of the same size explains.
-
-    Five states are too few to be cut into halves.
-    """
-    has_halves = X.shape[2] > 5
-    n_atoms, tests = (N_ATOMS, ("significance", "stability")) if has_halves else (N_STATE_ATOMS, ("significance",))
-    options = {"boolean_modes": [X.dims[2]], "random_state": SEED}
-    model = boolcp.BMP(n_atoms, **options).fit(X)
-    model.decomposition_ = boolcp.assess(X, model.decomposition_, tests=tests, **options)
+    """Return the model, its atoms tested, and the share of variance that plain CP of the same size explains."""
+    n_atoms = N_ATOMS if X.shape[2] > 5 else N_STATE_ATOMS
+    model = boolcp.BMP(n_atoms, boolean_modes=[X.dims[2]], random_state=SEED).fit(X)
+    model.decomposition_ = boolcp.assess(X, model.decomposition_, random_state=SEED)
     plain = CP(n_atoms, random_state=SEED).fit(X.values).decomposition_
     return model, 1 - np.sum((X.values - plain.to_tensor()) ** 2) / np.sum(X.values**2)
 

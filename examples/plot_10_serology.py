@@ -66,4 +66,4 @@ ax.set(xlabel="status", ylabel="on in (% of the samples)", ylim=(0, 118))
 ax.legend(frameon=False, ncols=2, loc="upper right")
 
 # %%
-# **Try next:** ``boolcp.stability(X, 2, mode="sample", scheme="halves", boolean_modes=["sample"])``; more atoms.
+# **Try next:** ``boolcp.replication(X, 2, mode="sample", boolean_modes=["sample"])``; more atoms.

@@ -75,29 +75,32 @@ def test_drift_over_trials_is_named_and_has_no_p_value(rng):
 @pytest.mark.filterwarnings("ignore::boolcp.BoolcpWarning")
 def test_p_values_of_noise_are_not_too_small_and_there_are_none_beside_a_mean(rng):
     p = []
-    for _ in range(25):  # so few channels that atoms of noise come back
+    for _ in range(20):  # so few channels that atoms of noise come back
         X = rng.standard_normal((2, 2, 40))
         known = assessed(X, 1).trust
         p += [] if known.p_value is None else known.p_value.tolist()
     assert len(p) > 15 and np.mean(np.array(p) <= 0.05) <= 0.12 and 0.05 < np.mean(np.array(p) <= 0.9)
-    z = rng.random(60) < 0.4
+    z = rng.random(60) < 0.6
     strong = assessed(planted(9.0 * z, rng), 1)
     assert strong.trust.p_value[0] < 0.05 and "p: is the atom more than noise that is" in strong.summary()
     assert assessed(planted(9.0 * z, rng), 1, mean=True).trust.p_value is None
 
 
-def test_amplitudes_of_held_out_trials_are_those_of_the_pattern_of_the_other_trials(rng):
-    """A trial takes no part in the pattern that gives its amplitude: changed alone, only its own amplitude changes."""
-    X = planted(9.0 * (rng.random(60) < 0.4), rng)
-    W = boolcp.decompose(X, 1, **TRIALS)
-    V = np.multiply.outer(*(A[:, 0] for A in W.atoms[0].factors))
+def test_a_trial_takes_no_part_in_the_pattern_that_gives_its_amplitude(rng):
+    """Something large in one trial turns the pattern of all trials, along which it then is large itself."""
+    z = rng.random(60) < 0.4
+    X, one = planted(9.0 * z, rng), int(np.flatnonzero(z)[0])
+    U = rng.standard_normal(SHAPE[:2])
+    V = planted(z[:1] * 0 + 1.0, rng, np.zeros((*SHAPE[:2], 1)))[..., 0]
+    U -= np.vdot(U, V) * V
     changed = X.copy()
-    changed[..., 7] += 50 * V
-    before, after = (boolcp.replication(Y, W, n_parts=4, random_state=0) for Y in (X, changed))
-    step = after.decomposition.trust.amplitude[0] - before.decomposition.trust.amplitude[0]
-    assert step[7] == pytest.approx(50 / W.weights[0], rel=0.1)
-    others = np.delete(step, 7)
-    assert np.median(np.abs(others)) < 0.1
+    changed[..., one] += 30 * U / np.linalg.norm(U)
+    amplitude = []
+    for Y in (X, changed):
+        W = boolcp.decompose(Y, 1, atom_rank="block", **TRIALS)
+        assert W.atoms[0].z[one]
+        amplitude.append(boolcp.assess(Y, W, n_parts=4, random_state=0).trust.amplitude[0][one] * W.weights[0])
+    assert abs(amplitude[1] - amplitude[0]) < 2
 
 
 @pytest.mark.parametrize(

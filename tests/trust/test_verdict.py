@@ -170,8 +170,8 @@ def test_verdicts_say_what_is_known(rng):
     assert not third.passes and fourth[:4] == (True, None, False, False)
     assert [verdict.replicates for verdict in boolcp.verdicts(W)] == [None] * 4
     drifting = replace(known, trust=replace(known.trust, has_runs=np.ones(4, dtype=bool)))
-    text = boolcp.verdicts(drifting)[0].text
-    assert text.endswith("; comes in runs along mode 0 (a slow state or drift)") and not boolcp.verdicts(drifting)[0].passes
+    first = boolcp.verdicts(drifting)[0]
+    assert first.text.endswith("; comes in runs along mode 0 (a slow state or drift)") and not first.passes
     few = boolcp.verdicts(as_tested(W))[3]
     assert not few.is_on_off and "not shown to be on/off" in few.text, "a group of two is a handful of outliers"
 

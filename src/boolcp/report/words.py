@@ -95,7 +95,8 @@ def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
     if verdict.is_on_off and W.trust and W.trust.has_runs is not None and W.trust.has_runs[k]:
         return f"It comes back, but neighboring {modes.plural(W, W.atoms[k].mode)} are alike: a slow state, or drift"
     if degeneracy(W).reasons[k]:
-        return "It comes back in parts of the data" if W.atoms[k].is_baseline else f"Do not read it alone: {verdict.text}"
+        is_news = not W.atoms[k].is_baseline
+        return f"Do not read it alone: {verdict.text}" if is_news else "It comes back in parts of the data"
     return "It comes back in parts of the data; whether it is on or off rather than graded was not tested"
 
 

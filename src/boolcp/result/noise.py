@@ -40,11 +40,29 @@ class Noise:
         return self._times(X, -0.5)
 
     def whiten_atoms(self, W: "BooleanCP") -> "BooleanCP":
-        """Return a decomposition in units of the noise."""
+        """Return a decomposition in units of the noise.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> W = boolcp.datasets.make_boolean_cp((3, 4), [1, 0], random_state=0).truth
+        >>> noise = boolcp.Noise({1: 4 * np.eye(4)})
+        >>> bool(np.isclose(noise.whiten_atoms(W).weights, W.weights / 2).all())
+        True
+        """
         return self._change(W, -0.5)
 
     def restore_atoms(self, W: "BooleanCP") -> "BooleanCP":
-        """Return a decomposition of whitened data in the units of the data."""
+        """Return a decomposition of whitened data in the units of the data.
+
+        Examples
+        --------
+        >>> import numpy as np, boolcp
+        >>> W = boolcp.datasets.make_boolean_cp((3, 4), [1, 0], random_state=0).truth
+        >>> noise = boolcp.Noise({1: 4 * np.eye(4)})
+        >>> bool(np.isclose(noise.restore_atoms(W).weights, 2 * W.weights).all())
+        True
+        """
         return self._change(W, 0.5)
 
     def _times(self, X: np.ndarray, exponent: float) -> np.ndarray:

@@ -75,7 +75,7 @@ def has_shares(W: "BooleanCP") -> bool:
 
 def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     """Return the column heads and one row of texts for each atom."""
-    from boolcp.trust.verdict import verdicts
+    from boolcp.trust.verdict import is_noise, verdicts
 
     columns = {
         "atom": [str(k) for k in range(W.n_atoms)],
@@ -92,7 +92,7 @@ def _table(W: "BooleanCP") -> list[tuple[str, ...]]:
     }
     known, sure, judged = W.trust or Trust(), sure_share(W), verdicts(W)
     if sure is not None:  # the bits of an atom of noise mean nothing
-        shares["sure bits"] = np.where([verdict.is_significant is False for verdict in judged], np.nan, sure)
+        shares["sure bits"] = np.where(is_noise(W), np.nan, sure)
     shares |= {} if known.replication is None else {"replication": known.replication}
     rough = ("sure bits", "replication")
     columns |= {name: [percent(x, 0 if name in rough else 1) for x in values] for name, values in shares.items()}

@@ -67,7 +67,15 @@ class Replication:
     mode: int
 
     def summary(self) -> str:
-        """Return a table as text: how often each atom came back, how alike, its bits, and whether it is on/off."""
+        """Return a table as text: how often each atom came back, how alike, its bits, and whether it is on/off.
+
+        Examples
+        --------
+        >>> import boolcp
+        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 1, boolean_modes=[2], noise=0.1, random_state=0).X
+        >>> boolcp.replication(X, 1, boolean_modes=[2], n_parts=1, random_state=0).summary().splitlines()[0]
+        'replication in 1 fit to three quarters of mode 2'
+        """
         W, known = self.decomposition, self.decomposition.trust
         assert known is not None and known.same_bits is not None and known.on_off is not None
         rows = [["atom", "came back", "cosine", "same bits", "on/off"]]
