@@ -15,6 +15,7 @@ LOSSES = ("squared", "huber", "poisson", "bernoulli")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
 N_NAMED = 5  # atoms that a warning names
+FEW = 100  # atoms that no fit refuses: it ends soon when nothing is left
 
 
 class BoolcpWarning(UserWarning):
@@ -254,6 +255,14 @@ def check_integer(value: Any, name: str, minimum: int, *, other: str = "") -> No
         raise TypeError(f"{name} must be an integer{other}, got {value!r}.")
     if value < minimum:
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
+
+
+def check_enough(n_atoms: int, shape: Sequence[int]) -> None:
+    """Raise if many atoms are more than any tensor of this shape needs: one for each fiber along a long mode."""
+    most = int(np.prod(shape, dtype=float) / sorted(shape)[-2])
+    if n_atoms > max(most, FEW):
+        text = f"n_atoms is {n_atoms}, but {most} atoms explain any tensor of shape {tuple(shape)}, noise as well"
+        raise ValueError(f"{text}: ask for far fewer.")
 
 
 def check_number(value: Any, name: str, *, positive: bool = False) -> None:
