@@ -339,7 +339,7 @@ def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
             f"their factor entries are undetermined (NaN where real, False where Boolean)."
         )
         warnings.warn(text, BoolcpWarning, stacklevel=3)
-    if W.deviance is not None and W.explained() < 0:
+    if W.deviance is not None and W.deviance.total > W.deviance.null:
         text = "The atoms fit worse than the mean of the data does: ask for more of them, or do not stop the fit early."
         warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
     if W.n_parameters > n_entries:
