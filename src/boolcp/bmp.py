@@ -188,7 +188,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             different data or parameters raises an error. Its previous version is kept as ``<checkpoint>.previous``.
         callback : callable, optional
             Called with a `Progress` after each step. If it returns True or raises KeyboardInterrupt, the fit stops with
-            the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined.
+            the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined. Ctrl-C
+            raises KeyboardInterrupt too, after the best result so far is set.
 
         Examples
         --------
@@ -205,6 +206,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
+        checks.check_enough(self.n_atoms, data.shape)
         callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
@@ -217,8 +219,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 state = run(fit, state, callbacks, file)
             W, path = state.result, path_of(fit, state)
         assert W is not None and W.trust is not None
-        n_asked = self.n_atoms * (W.n_atoms < self.n_atoms and state.stop_reason not in ("stopped", "cut"))
-        trust = replace(W.trust, n_asked=int(n_asked), correlation=left_correlation(data, W) if noise is None else ())
+        is_cut = state.stop_reason in ("stopped", "interrupted", "cut")
+        n_asked = int(self.n_atoms * (W.n_atoms < self.n_atoms and not is_cut))
+        trust = replace(W.trust, n_asked=n_asked, correlation=left_correlation(data, W) if noise is None else ())
         values = X if labels is None else X.data
 
         def finished(V: BooleanCP) -> BooleanCP:
@@ -238,6 +241,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.warn_degenerate(poor.faults, poor.score)
         self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
         self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
+        if state.stop_reason == "interrupted":
+            raise KeyboardInterrupt(f"the fit has kept the {W.n_atoms} atoms found so far (decomposition_)")
         return self
 
     def _fit_chosen(self, X: Any, mask: ArrayLike | None, weights: ArrayLike | None, **how: Any) -> "BMP":

@@ -15,6 +15,7 @@ LOSSES = ("squared", "huber", "poisson", "bernoulli")
 # Largest entries between which the products that a fit forms neither vanish nor overflow, for up to 10^9 entries
 RANGES = {"float32": (1e-18, 1e14), "float64": (1e-70, 1e70)}
 N_NAMED = 5  # atoms that a warning names
+FEW = 100  # atoms that no fit refuses: it ends soon when nothing is left
 
 
 class BoolcpWarning(UserWarning):
@@ -256,6 +257,14 @@ def check_integer(value: Any, name: str, minimum: int, *, other: str = "") -> No
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
 
 
+def check_enough(n_atoms: int, shape: Sequence[int]) -> None:
+    """Raise if many atoms are more than any tensor of this shape needs: one for each fiber along a long mode."""
+    most = int(np.prod(shape, dtype=float) / sorted(shape)[-2])
+    if n_atoms > max(most, FEW):
+        text = f"n_atoms is {n_atoms}, but {most} atoms explain any tensor of shape {tuple(shape)}, noise as well"
+        raise ValueError(f"{text}: ask for far fewer.")
+
+
 def check_number(value: Any, name: str, *, positive: bool = False) -> None:
     """Raise unless value is a finite real number >= 0 (> 0 if `positive`)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
@@ -333,7 +342,7 @@ def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
             f"their factor entries are undetermined (NaN where real, False where Boolean)."
         )
         warnings.warn(text, BoolcpWarning, stacklevel=3)
-    if W.deviance is not None and W.explained() < 0:
+    if W.deviance is not None and W.deviance.total > W.deviance.null:
         text = "The atoms fit worse than the mean of the data does: ask for more of them, or do not stop the fit early."
         warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
     if W.n_parameters > n_entries:

@@ -246,3 +246,10 @@ def test_a_real_part_is_found_although_its_start_is_orthogonal_to_the_block(rng)
     block = np.array([[[[1.7, 0.0], [0.0, 2.5]], [[0.0, 4.2], [4.2, 0.0]]]])
     columns = [column[:, 0] for column in real_part(block, 1, rng)]
     assert np.einsum("abcd,a,b,c,d", block, *columns) > 1.7 - 1e-9
+
+
+def test_more_atoms_than_any_tensor_needs_are_refused(rng):
+    with pytest.raises(ValueError, match="n_atoms is 500, but 480 atoms explain any tensor of shape"):
+        BMP(500).fit(rng.standard_normal((12, 40, 20)))
+    W = BMP(50, random_state=0).fit(rng.standard_normal((3, 4, 5))).decomposition_  # few end soon
+    assert W.n_atoms <= 20 and W.explained() > 0.999

@@ -398,3 +398,24 @@ def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
     assert run_until_killed(tmp_path, 5)  # at the latest in the stage after it
     assert_identical(BMP(4, random_state=0).fit(X, checkpoint=tmp_path / "fit.npz"), whole)
     assert len(list(tmp_path.iterdir())) <= 4  # data, the file, its previous version, one that was being written
+
+
+@pytest.mark.parametrize(
+    ("stage", "noise"), [("pursuit", 1), ("search", 0.3), ("polish", 1), ("observed", 1), ("last", 1.5)]
+)
+def test_ctrl_c_in_the_middle_of_a_step_keeps_the_atoms_found_so_far(stage, noise):
+    X = make_boolean_cp((9, 10, 11), 3, noise=noise, missing=0.2, random_state=0).X
+
+    def interrupt(frame, event, argument):
+        if event == "call" and frame.f_code.co_filename.endswith("sweep.py"):  # of the next step
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    model = BMP(3, loss="huber" if stage == "observed" else "squared", random_state=0)
+    try:
+        with pytest.raises(KeyboardInterrupt, match="atoms found so far"):
+            model.fit(X, callback=lambda progress: sys.setprofile(interrupt) if progress.stage == stage else None)
+    finally:
+        sys.setprofile(None)
+    assert 0 < model.decomposition_.n_atoms <= 3 and 0 < model.decomposition_.explained() < 1
+    assert "Ctrl-C" in model.stop_reason_ and not model.converged_

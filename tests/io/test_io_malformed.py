@@ -151,6 +151,18 @@ def test_a_malformed_file_gives_one_line(name, tmp_path):
     assert path.name in message or path.name in caught.value.path or str(tmp_path) in message
 
 
+def test_a_damaged_stream_in_a_zip(tmp_path):
+    path = tmp_path / "recording.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for n in (1, 2):
+            archive.writestr(f"S1/ECoG_ch{n}.mat", bytes(range(256)) * 9)
+    content, name = path.read_bytes(), b"S1/ECoG_ch1.mat"
+    start = content.index(name) + len(name)
+    path.write_bytes(content[:start] + b"\xff" * 9 + content[start + 9 :])  # no kind of block that there is
+    with pytest.raises(FileError, match="ECoG_ch1"):
+        boolcp.open_tensor(path)
+
+
 @pytest.mark.parametrize("name", ["truncated npy", "path traversal in a zip"])
 def test_the_command_shows_the_line_and_no_traceback(name, tmp_path, capsys):
     path = MALFORMED[name][0](tmp_path)

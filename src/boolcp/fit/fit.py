@@ -325,8 +325,8 @@ STEPS: dict[str, Callable[[Fit, State], State]] = {
 def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None) -> State:
     """Make the steps of a fit, each shown to the callbacks and saved, until there is a result.
 
-    A callback that returns True ends the fit with the best so far, one that returns "refine" ends the pursuit. Nothing
-    more is written once a fit is cut short: the file keeps the full fit, to be resumed.
+    A callback that returns True ends the fit with the best so far, and so does Ctrl-C (a second one quits); one that
+    returns "refine" ends the pursuit. Nothing more is written once a fit is cut short: the file keeps the full fit.
     """
     is_cut = False
     try:
@@ -340,10 +340,14 @@ def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None)
                 if len(s.path) == 1:
                     raise  # there is nothing to keep yet
                 answer = "refine" if s.stage == "pursuit" and not is_cut else "stop"
+            except KeyboardInterrupt:
+                if len(s.path) == 1 or is_cut:
+                    raise
+                answer = "interrupt"
             if answer and s.result is None:
                 is_cut = True
-                is_over = answer == "stop"
-                s = replace(s.at("result"), stop_reason="stopped") if is_over else replace(s, stop_reason="cut")
+                reason = {"stop": "stopped", "interrupt": "interrupted", "refine": "cut"}[answer]
+                s = replace(s if reason == "cut" else s.at("result"), stop_reason=reason)
     finally:
         for callback in callbacks:
             getattr(callback, "close", lambda: None)()

@@ -16,6 +16,7 @@ STOP_REASONS = {
     "dependent": "the next atom lies in the span of those found",
     "zero": "the tensor is zero",
     "stopped": "stopped by the callback: this is the best result so far",
+    "interrupted": "interrupted by Ctrl-C: this is the best result so far",
     "cut": "the callback ended the pursuit: the atoms found so far were refined",
 }
 MAX_STARTS = 40  # by default; the search stops when starts agree
