@@ -48,7 +48,8 @@ def from_dataframe(df: Any, modes: Sequence[str] | None = None, value: str | Non
     numeric = [name for name in others if table[name].dtype.kind in "fiub"]
     value = numeric[0] if value is None and len(numeric) == 1 else value
     if missing := [name for name in (*modes, value) if name not in table]:
-        problem = "Say which column has the entries, value=" if value is None else f"The table has no {missing[0]!r}"
+        name = missing[0]
+        problem = "Say which column has the entries, value=" if name is None else f"The table has no {name!r}"
         raise ValueError(f"{problem}; its columns are {', '.join(map(str, table))}.")
     if value not in numeric or len(modes) < 2:
         raise ValueError(f"A tensor needs two modes and a column of numbers, got {modes} and {value!r}.")
