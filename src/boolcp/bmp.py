@@ -105,8 +105,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
     >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
-    >>> model.decomposition_.n_atoms
-    3
+    >>> model.decomposition_.n_atoms, model.get_feature_names_out().tolist(), model.summary()[:7]
+    (3, ['atom_0', 'atom_1', 'atom_2'], '3 atoms')
     >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
     0.0
     """
@@ -380,28 +380,12 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         return found.to_pandas() if wanted == "pandas" and is_labelled(found) else found  # a DataFrame has the labels
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """Return the names of the columns of `transform` along mode 0: atom_0, atom_1, ..
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, random_state=0)
-        >>> boolcp.BMP(2, random_state=0).fit(X).get_feature_names_out().tolist()
-        ['atom_0', 'atom_1']
-        """
+        """Return the names of the columns of `transform` along mode 0: atom_0, atom_1, .."""
         check_is_fitted(self)
         return np.array(column_names(self.decomposition_, 0), dtype=object)
 
     def summary(self) -> str:
-        """Return the summary of the decomposition, `BooleanCP.summary`.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, random_state=0)
-        >>> boolcp.BMP(2, random_state=0).fit(X).summary().split(",")[0]
-        '2 atoms of a 20 x 25 x 30 tensor'
-        """
+        """Return the summary of the decomposition, `BooleanCP.summary`."""
         check_is_fitted(self)
         return self.decomposition_.summary()
 

@@ -439,7 +439,7 @@ def test_other_commands_say_what_is_wrong(data, run):
         (["convert", "data.npy", "-o", "data.xyz"], "Use .nc or .npy"),
         (["convert", "data.npy", "-o", "data.npy", "--force"], "is also the input file"),
         (["info", "nothing.npy"], "no such file"),
-        (["fit", "table.csv", "--dims", "a,b"], "has no column 'a'; its columns are 1, 2"),
+        (["fit", "table.csv", "--dims", "a,b"], "has no 'a'; its columns are 1, 2"),
     ):
         code, _, err = run(*arguments)
         assert code == WRONG_INPUT and words in err, err

@@ -63,6 +63,10 @@ def test_how_often_and_how_long():
     np.testing.assert_allclose(found.coverage, 3 / 8)
     np.testing.assert_allclose(found.rate, 2 / 0.8)
     assert W.transitions().to_numpy().tolist() == [[0, 2], [1, 0]]
+    both = along_time([1, 1, 1, 0, 0, 0], [0, 1, 1, 0, 0, 1])
+    assert not both.transitions().to_numpy().any(), "an atom that joins another does not follow it"
+    apart = along_time([1, 0, 1, 0], [0, 1, 0, 1], extra={"segment": ("time", np.array([0, 1, 1, 1]))})
+    assert apart.transitions().to_numpy().tolist() == [[0, 1], [1, 0]]
     with pytest.raises(ValueError, match="no coordinate 'drug' to count by; it has condition"):
         W.occurrences(by="drug")
     two = BooleanCP((4, 2), [Atom(0, [1, 0, 1, 0], ([[1.0], [0]],)), Atom(1, [1, 0], (np.eye(4, 1),))], [1, 1])

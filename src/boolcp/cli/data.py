@@ -227,9 +227,8 @@ def _span(
     given = next((name for name in ("ms", "s") if unit and text.endswith(name)), "")
     scale = {("ms", "s"): 1e-3, ("s", "ms"): 1e3}.get((given, unit), 1.0)
     try:
-        low, high = (
-            scale * float(edge) if edge.strip() else None for edge in text.removesuffix(given).split(separator)
-        )
+        edges = text.removesuffix(given).split(separator)
+        low, high = (scale * float(edge) if edge.strip() else None for edge in edges)
     except ValueError:
         raise ValueError(f"{option} takes two numbers such as {example}, got {text!r}.") from None
     if unit and not given and (low or high):

@@ -10,7 +10,7 @@ from boolcp.cli.answers import note
 from boolcp.cli.data import DataOptions
 from boolcp.cli.fitting import fit
 from boolcp.cli.folders import LOG, REPORT, RESULT, SUMMARY, check_folder, check_own, write_page
-from boolcp.cli.options import Force, ModelOptions
+from boolcp.cli.options import ALL, Force, ModelOptions
 
 CONDITION, LABEL, RATE, N_ATOMS = "anesthesia", "Anesthetized", 100, 3
 MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
@@ -34,7 +34,7 @@ def demo(
     boolcp.io.atomic.write_text(folder / MARK, "Simulated by boolcp demo.\n", overwrite=True)
     note(f"Simulated {simulation} and wrote {folder}, in the layout of a NeuroTycho recording.")
     data = DataOptions([folder], condition=LABEL, reference="average", resample=RATE, bin_ms=simulation.trial_ms)
-    fit(context, ModelOptions(seed=seed), data, str(N_ATOMS), out, assess=True, force=force)
+    fit(context, ModelOptions(boolean_modes=ALL, seed=seed), data, str(N_ATOMS), out, assess=True, force=force)
     W, page = boolcp.load(out / RESULT), write_page(out, is_forced=force)
     print()
     for atom, name in zip(simulation.truth[CONDITION].atoms, simulation.patterns, strict=True):
@@ -43,7 +43,7 @@ def demo(
     print(f"Open {page} in a browser: the report, one page with plots.")
     print(f"In Python: boolcp.load('{out / RESULT}'). The same from the command:")
     steps = f"--condition {LABEL} --reference average --resample {RATE} --bin-ms {simulation.trial_ms}"
-    print(f"  boolcp fit {folder} {steps} -k {N_ATOMS} --seed {seed} -o result --assess")
+    print(f"  boolcp fit {folder} {steps} --boolean-modes all -k {N_ATOMS} --seed {seed} -o result --assess")
 
 
 def compare(W: Any, atom: Any) -> str:

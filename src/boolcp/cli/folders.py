@@ -111,7 +111,7 @@ def export(
     force: Force = False,
     as_json: Json = False,
 ) -> None:
-    """Write when the atoms of a saved result are on, as events of BIDS."""
+    """Write when atoms of a saved result are on (BIDS)."""
     check_output(events, [result], is_forced=force, endings=(".tsv",))
     from boolcp.result.events import bids_events
 

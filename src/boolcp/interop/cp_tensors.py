@@ -1,4 +1,4 @@
-"""To and from the CP tensors of TensorLy, tensortools and pyttb: an atom of rank L becomes L terms, blocks cannot.
+"""To and from the CP tensors of TensorLy, from those of pyttb and tensortools: an atom of rank L becomes L terms.
 
 Boolean columns stay exactly 0 and 1. Do not normalize or flip the columns there.
 """
@@ -62,36 +62,6 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
         atoms.append(Atom(mode, on, tuple(column[:, None] for column in real)))
         sizes.append(weights[k] * values[0])
     return BooleanCP(tuple(len(A) for A in factors), tuple(atoms), np.array(sizes), labels).rank_one_terms()
-
-
-def to_pyttb(W: BooleanCP) -> Any:
-    """Return the decomposition as a pyttb ktensor.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> boolcp.interop.to_pyttb(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).shape
-    (4, 5, 6)
-    """
-    terms = W.rank_one_terms()
-    factors = [np.asfortranarray(A, dtype=float) for A in terms.factors]
-    return load_extra("pyttb", "").ktensor(factors, terms.weights.copy())
-
-
-def to_tensortools(W: BooleanCP) -> Any:
-    """Return the decomposition as a tensortools KTensor, the weights folded into a real column of each atom.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> boolcp.interop.to_tensortools(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).rank
-    2
-    """
-    terms = W.rank_one_terms()
-    factors = [np.array(A) for A in terms.factors]
-    for k, atom in enumerate(terms.atoms):
-        factors[1 if atom.mode == 0 else 0][:, k] *= terms.weights[k]
-    return load_extra("tensortools.tensors", "").KTensor(factors)
 
 
 def _boolean_mode(columns: Sequence[np.ndarray], k: int) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 from boolcp.checks import array_of_listed
 from boolcp.io.coordinates import read_table
 from boolcp.io.errors import reading, refusing
-from boolcp.prepare.tables import read_columns
+from boolcp.prepare.tables import plain_column
 from boolcp.system import load_extra
 
 
@@ -42,43 +42,31 @@ def from_dataframe(df: Any, modes: Sequence[str] | None = None, value: str | Non
     """
     if isinstance(df, Mapping) and any(np.ndim(values) > 1 for values in df.values()):
         return _stacked(df, modes)
-    table = load_extra("pandas", "files").DataFrame(df)
-    if modes is None:
-        table, modes, value = _long(table)
-    if missing := [name for name in (*modes, *([value] if value is not None else [])) if name not in table]:
-        raise ValueError(f"The table has no column {missing[0]!r}; its columns are {', '.join(map(str, table))}.")
+    pandas, xarray = load_extra("pandas", "files"), load_extra("xarray", "files")
+    table, modes, value = _long(pandas.DataFrame(df)) if modes is None else (pandas.DataFrame(df), list(modes), value)
     others = [name for name in table if name not in modes]
     numeric = [name for name in others if table[name].dtype.kind in "fiub"]
-    if value is None and len(numeric) != 1:
-        raise ValueError(
-            f"Say which column has the entries, value=; those of numbers are {', '.join(map(str, numeric))}."
-        )
-    value = numeric[0] if value is None else value
+    value = numeric[0] if value is None and len(numeric) == 1 else value
+    if missing := [name for name in (*modes, value) if name not in table]:
+        name = missing[0]
+        problem = "Say which column has the entries, value=" if name is None else f"The table has no {name!r}"
+        raise ValueError(f"{problem}; its columns are {', '.join(map(str, table))}.")
     if value not in numeric or len(modes) < 2:
-        raise ValueError(f"A tensor needs two modes and a column of numbers, got {list(modes)} and {value!r}.")
-    if table[list(modes)].isna().any(axis=None):
+        raise ValueError(f"A tensor needs two modes and a column of numbers, got {modes} and {value!r}.")
+    if table[modes].isna().any(axis=None):
         raise ValueError("Some rows have no label of a mode: drop them first, df.dropna(subset=modes).")
-    if len(double := table[table.duplicated(list(modes))]):
+    if len(double := table[table.duplicated(modes)]):
         place = ", ".join(f"{name} {double.iloc[0][name]}" for name in modes)
-        raise ValueError(
-            f"{len(double)} entries have several rows, for example {place}: average them, or name more modes."
-        )
-    codes, labels = zip(*(_factorized(table[name]) for name in modes), strict=True)
+        raise ValueError(f"{len(double)} entries have several rows, as {place}: average them, or name more modes.")
+    found = [pandas.factorize(table[name], sort=table[name].dtype.kind in "fiubmM") for name in modes]
+    codes, labels = zip(*found, strict=True)  # numbers in order, texts as they come
     values = array_of_listed((np.stack(codes, 1), table[value].to_numpy(float), [len(label) for label in labels]))
-    coords = {name: (name, label) for name, label in zip(modes, labels, strict=True)}
+    coords = {name: (name, plain_column(label)) for name, label in zip(modes, labels, strict=True)}
     for name in (name for name in others if name != value and table[name].nunique() > 1):
-        for mode, code in zip(modes, codes, strict=True):
-            if (table.groupby(code)[name].nunique(dropna=False) == 1).all():
-                column = table[name].groupby(code).first().to_numpy()
-                coords[str(name)] = mode, read_columns({"": column})[""]
-                break
-    return load_extra("xarray", "files").DataArray(values, coords, list(modes), value)
-
-
-def _factorized(column: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Return the position of each row along a mode, and the labels: numbers in order, texts as they come."""
-    codes, labels = load_extra("pandas", "files").factorize(column, sort=column.dtype.kind in "fiubmM")
-    return codes, read_columns({"": np.asarray(labels)})[""]
+        groups = ((mode, table[name].groupby(code)) for mode, code in zip(modes, codes, strict=True))
+        fitting = [(mode, group.first()) for mode, group in groups if (group.nunique(dropna=False) == 1).all()]
+        coords |= {str(name): (mode, plain_column(column)) for mode, column in fitting[:1]}
+    return xarray.DataArray(values, coords, modes, value)
 
 
 def _long(table: Any) -> tuple[Any, list[str], str]:

@@ -19,7 +19,7 @@ def read_columns(table: Table) -> dict[str, np.ndarray]:
     """Return the columns of a DataFrame or mapping by name; missing text is empty, missing numbers are NaN."""
     if not hasattr(table, "columns") and not isinstance(table, Mapping):
         raise TypeError(f"A table is a pandas DataFrame or a dict of columns, got {type(table).__name__}.")
-    columns = {str(name): _plain(np.asarray(values)) for name, values in table.items()}
+    columns = {str(name): plain_column(np.asarray(values)) for name, values in table.items()}
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
@@ -27,7 +27,7 @@ def read_columns(table: Table) -> dict[str, np.ndarray]:
     return columns
 
 
-def _plain(values: np.ndarray) -> np.ndarray:
+def plain_column(values: np.ndarray) -> np.ndarray:
     """Return a column as numbers, dates or text."""
     values = np.atleast_1d(values)
     if values.ndim != 1:

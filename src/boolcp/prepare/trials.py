@@ -67,10 +67,8 @@ def cut_trials(
     else:
         columns, how = read_events(choose_events(X, events) if isinstance(events, str) else events), "at events"
     zero, before, after = spans(columns, ms, align)
-    if events is not None and ms is not None and (after[:1] - before[:1]) * rate < 1.5:
-        raise ValueError(
-            f"The window {ms} ms has less than two samples at {rate:g} Hz: give milliseconds, not seconds."
-        )
+    if events is not None and ms is not None and len(zero) and (after[0] - before[0]) * rate < 1.5:
+        raise ValueError(f"The window {ms} ms has less than two samples at {rate:g} Hz: seconds are meant, times 1000?")
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
     if len(kept) < (n_trials or 1):
         raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
@@ -360,8 +358,8 @@ def count_spikes(
         edges = zero[n] + width * (np.arange(firsts[n], lasts[n] + 1) - SLACK)
         pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
     if not any(piece.any() for piece in pieces) and any(map(len, trains)):
-        ends = [min(train[0] for train in trains if len(train)), max(train[-1] for train in trains if len(train))]
-        text = f"No spike lies in a trial: spikes run from {ends[0]:g} to {ends[1]:g}, onsets from {min(zero):g} to"
+        (first, last), *_ = ((train[0], train[-1]) for train in trains if len(train))
+        text = f"No spike lies in a trial: those of a unit run from {first:g} to {last:g}, onsets from {min(zero):g} to"
         warnings.warn(f"{text} {max(zero):g}. Both are in seconds.", BoolcpWarning, stacklevel=2)
     counts, first = padded(pieces, firsts[kept].astype(int).tolist())
     names = np.arange(len(trains)) if units is None else np.asarray(units)

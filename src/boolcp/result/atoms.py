@@ -181,6 +181,11 @@ class BooleanCP:
     >>> W.uncertain_bits(), W.to_dataframe().shape, W.to_xarray()["factor_mode0"].shape, len(W.plot([0]).axes)
     ([], (2, 11), (8, 2), 3)
 
+    Where atoms are on: as intervals, how often and how long, from atom to atom along a mode, and as labels:
+
+    >>> W.events().shape, W.occurrences().shape, W.transitions(0).shape, W.where_on(1)
+    ((3, 6), (2, 4), (1, 1), [1, 2, 3])
+
     The sum of its atoms as an array, its entries, and products of it that do not form the array:
 
     >>> W.to_tensor().shape, W.at([[1, 2, 3], [4, 5, 6]]).shape, round(W.norm(), 2), round(W.inner(W), 2)
@@ -189,8 +194,8 @@ class BooleanCP:
     ((9, 9), (1, 9, 10), (8, 1))
     >>> W.mttkrp(factors, 0).shape, W.inner_products().shape, W.observed_gram().shape
     ((8, 2), (2, 2), (2, 2))
-    >>> W.rank_one_terms().n_atoms, W.mode_name(0)
-    (2, '0')
+    >>> W.rank_one_terms().n_atoms, W.mode_name(0), W.to_array().shape
+    (2, '0', (8, 9, 10))
 
     Files: a result that `boolcp.load` reads, and a page to look at:
 
@@ -592,32 +597,20 @@ class BooleanCP:
         return to_dataframe(self)
 
     def events(self, mode: int | str | None = None) -> Any:
-        """Return where atoms are on as a DataFrame of intervals: start, stop, duration, atom, label, mode.
+        """Return where atoms are on as a DataFrame of intervals: start, stop (excluded), duration, atom, label, mode.
 
-        Along the mode "time" they are in its unit, and no interval crosses a gap; along any other mode they are
-        positions. `stop` is excluded: ``pynapple.IntervalSet(table.start, table.stop)`` takes those of one atom.
-
-        Parameters
-        ----------
-        mode : int or str, optional
-            Only atoms that are Boolean along this mode.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> atom = boolcp.Atom(0, [1, 1, 0, 0, 1], ([[1.0], [0.0]],))
-        >>> boolcp.BooleanCP((5, 2), [atom], [1.0]).events()[["start", "stop"]].to_numpy().tolist()
-        [[0, 2], [4, 5]]
+        Along the mode "time" they are in its unit, and none crosses a gap; along any other mode they are positions.
+        With `mode`, only atoms along it. ``pynapple.IntervalSet(table.start, table.stop)`` takes those of one atom.
         """
         from boolcp.result.events import events
 
         return events(self, mode)
 
     def occurrences(self, mode: int | str | None = None, by: str | None = None) -> Any:
-        """Return a DataFrame with, for each atom, occurrences, mean_duration, coverage (0 to 1) and rate.
+        """Return a DataFrame with occurrences, mean_duration, coverage (0 to 1) and rate of each atom, from `events`.
 
-        An occurrence is an interval of `events`, the rate their number by unit of time (or by entry of another mode).
-        `by` names a coordinate such as "condition": a column for each of its values counts the entries that are on.
+        The rate is by unit of time, or by entry of another mode. `by` names a coordinate such as "condition": a column
+        for each of its values counts the entries that are on.
         """
         from boolcp.result.events import occurrences
 
@@ -630,10 +623,7 @@ class BooleanCP:
         return transitions(self, mode)
 
     def where_on(self, k: int) -> list[Any]:
-        """Return the labels of the entries in which atom k is on: channel names, trials; positions without labels.
-
-        Names of channels are picks for MNE: ``raw.pick(W.where_on(0))``.
-        """
+        """Return the labels where atom k is on: trials, or channels, as MNE picks them; positions without labels."""
         name, on = self.mode_name(self.atoms[k].mode), np.flatnonzero(self.atoms[k].z)
         labels = None if self.labels is None else self.labels.coords.get(name)
         return (on if labels is None else labels[on]).tolist()

@@ -121,7 +121,7 @@ def _closing_words(W: "BooleanCP") -> list[str]:
             advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"
         said.append(f"All atoms are on or off along mode {W.mode_name(mode)}; {advice} (docs/guide/boolean_modes.md).")
     repeats = [n for n in range(W.ndim) if W.dims and W.dims[n] in ("trial", "epoch", "subject")]
-    if not limited and repeats and set(W.members) - set(repeats):
+    if W.trust is not None and not limited and repeats and set(W.members) - set(repeats):
         name = W.mode_name(repeats[0])
         said.append(f"Every mode was allowed to be Boolean; boolean_modes=[{name!r}] keeps atoms to the {name}s.")
     return [words for words in (*said, rival_words(known), *closing_words(W)) if words]
