@@ -1,7 +1,7 @@
 """Processor time and loss of fits beside TensorLy, tensortools and pyttb, all in one run, one thread.
 
-`python benchmarks/bench_speed.py [--only Syn2]` writes results/speed.md. Every method stops as it does by default, from one
-start and from ten (the time of all, the loss of the best); boolcp chooses its number of starts itself, and its time
+`python benchmarks/bench_speed.py [--only Syn2]` writes results/speed.md. Every method stops as it does by default, from
+one start and from ten (the time of all, the loss of the best); boolcp chooses its number of starts itself, and its time
 includes certificates. Recordings are in the folder named by BOOLCP_DATA; their rows are medians over all of them.
 """
 
@@ -87,7 +87,7 @@ def tensortools(X, K, seed):
 def pyttb(X, K, seed):
     import pyttb as ttb
 
-    np.random.seed(seed)
+    np.random.seed(seed)  # noqa: NPY002, which pyttb draws from
     return ttb.cp_als(ttb.tensor(X), K, printitn=0)[0].full().double()
 
 
@@ -156,9 +156,9 @@ def main():
     if options.only:
         return
     text = (
-        "Processor seconds and |X - W|^2 / |X|^2 of one start (the median of ten), and of all ten the sum and the lowest; a "
-        "ratio below 1 means that boolcp, with all its starts and certificates, takes less time. The others have real "
-        f"factors, and so more freedom. Ten starts are not run where one takes more than {MAX_SECONDS:g} s."
+        "Processor seconds and |X - W|^2 / |X|^2 of one start (the median of ten), and of all ten the sum and the "
+        "lowest; a ratio below 1 means that boolcp, with all its starts and certificates, takes less time. The others "
+        f"have real factors, and so more freedom. Ten starts are not run where one takes more than {MAX_SECONDS:g} s."
     )
     head = ["data", "method", "one start (s)", "loss", "ten starts (s)", "lowest loss", "boolcp / one", "boolcp / ten"]
     write("speed.md", COMMAND, ["# Time beside other packages", text, table(head, rows)], *PACKAGES)

@@ -54,10 +54,10 @@ def search_residual(data: Storage, W: Columns) -> tuple[Tensor, float]:
         R = data.x - full(W.matrices)
         return Dense(R if data.w is None else data.w / data.w.mean() * R), 1.0
     R = data.residual(W.to_decomposition())
-    if not isinstance(data, Weighted):
+    if not isinstance(data, Weighted) or data.w is None:
         return R, 1.0
-    v = data.near(full(W.matrices))[1]
-    return (R, 1.0) if v is None else (Dense(R.to_array() / v.mean()), float(v.mean()))
+    values, mean = R.to_array(), float(data.w.mean())
+    return Dense(np.divide(values, mean, out=values)), mean
 
 
 def greedy_atom_search(

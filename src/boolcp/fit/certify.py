@@ -71,6 +71,7 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
         elif not W.is_block:
             own = own if len(own) else own_gains(data, W)
             shares[k] = own[k] / long_bound(data, R, atom)
+        del R  # which may be as large as X, before the next is made
     shares = np.minimum(shares, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
 

@@ -64,8 +64,11 @@ def complete(data: Storage) -> Complete:
     if data.center is not None:
         x = x - Weighted(x, w, center=data.center).mean_left(np.zeros(data.shape))
     if w is not None:
-        even = np.minimum(w / np.median(w[w > 0]), 1.0)
-        x = even * x / even.mean()
+        even = w / np.median(w[w > 0], overwrite_input=True)
+        np.minimum(even, 1.0, out=even)
+        share = even.mean()
+        x = np.multiply(even, x, out=even)
+        x /= share
     found = Dense(x)
     found.center = data.center
     return found
@@ -104,11 +107,11 @@ def judge(data: Weighted | LazyWeighted, W: BooleanCP) -> Evidence:
         return Evidence(rise=terms[: W.n_atoms], share=terms[W.n_atoms :], sigma=data.loss.scale / THRESHOLD)
     m, rise, share = np.nan_to_num(W.to_array()), [], []
     v = data.near(m)[1]
-    curvature = Array(np.ones(data.shape) if v is None else v)
     for atom, weight in zip(W.atoms, W.weights, strict=True):
         V = np.expand_dims(weight * atom.dense_block(), atom.mode)
         step = np.where(atom.z, -1.0, 1.0).reshape([-1 if n == atom.mode else 1 for n in range(m.ndim)])
         rise.append(2 * (data.slice_sums(m + step * V, atom.mode) - data.slice_sums(m, atom.mode)))
-        share.append(curvature.project(atom.mode, atom.dense_block()[None] ** 2)[:, 0])
+        squares = atom.dense_block()[None] ** 2
+        share.append(np.full(len(atom.z), squares.sum()) if v is None else Array(v).project(atom.mode, squares)[:, 0])
     sigma = 1.0 if data.loss.is_rate else data.loss.scale / THRESHOLD
     return Evidence(rise=tuple(rise), share=tuple(share), sigma=sigma)

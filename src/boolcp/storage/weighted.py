@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.contractions import gram_product, khatri_rao
+from boolcp.contractions import CHUNK, gram_product, khatri_rao
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import flip_sums, row_sums
 from boolcp.storage.dense import Array, Dense, Equations, quadratic, unfold
@@ -117,7 +117,8 @@ class Weighted(Array, Storage):
         X = np.ascontiguousarray(X, dtype=float)
         self.w = None if weights is None else np.ascontiguousarray(weights, dtype=float)
         self.x = X if self.w is None else np.where(self.w > 0, X, 0.0)
-        super().__init__(self.x if self.w is None else self.w * self.x)  # what all questions of a Tensor are about
+        is_mask = self.w is None or bool(np.all((self.w == 0) | (self.w == 1)))
+        super().__init__(self.x if is_mask else self.w * self.x)  # what all questions of a Tensor are about
         self.loss, self.center, self.nonnegative = loss, center, nonnegative
         self.n_seen = X.size if self.w is None else int(np.count_nonzero(self.w))
         self._rows: dict[int, tuple[np.ndarray, np.ndarray]] = {}
@@ -139,11 +140,13 @@ class Weighted(Array, Storage):
         return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfold(m, mode))
 
     def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return the unfoldings of entries and weights, computed once; the latter is empty if all are one."""
-        if mode not in self._rows:
-            w = np.zeros((0, 0)) if self.w is None else unfold(self.w, mode)
-            self._rows[mode] = unfold(self.x, mode), w
-        return self._rows[mode]
+        """Return the unfoldings of entries and weights, of small data once; the latter is empty if all are one."""
+        if mode in self._rows:
+            return self._rows[mode]
+        rows = unfold(self.x, mode), np.zeros((0, 0)) if self.w is None else unfold(self.w, mode)
+        if self.x.size <= CHUNK:
+            self._rows[mode] = rows
+        return rows
 
     def near(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets and weights of the squares that touch the loss at means m; the weights are None if all are 1.
@@ -218,9 +221,11 @@ class Weighted(Array, Storage):
 
     def residual(self, W: BooleanCP) -> Tensor:
         """Return the negative gradient of the loss at W: w (x - W) for squares."""
-        m = np.nan_to_num(W.to_array())
+        m = W.to_array()
+        m[np.isnan(m)] = 0.0
         t, v = self.near(m)
-        return Dense(t - m if v is None else v * (t - m))
+        np.subtract(t, m, out=m)
+        return Dense(m if v is None else np.multiply(v, m, out=m))
 
 
 def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
