@@ -375,7 +375,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         data, *_ = self._read(X, mask, weights, is_fitted=True, mode=mode)
         with one_thread():
             values = solve_factor(data, W, mode)[0].astype(data.dtype)
-        found = labelled_factor(values, column_names(W, mode), X, mode)
+        found = labelled_factor(values, column_names(W, mode), X, W.dims[mode] if W.dims else mode)
         wanted = getattr(self, "_sklearn_output_config", {}).get("transform", get_config()["transform_output"])
         return found.to_pandas() if wanted == "pandas" and is_labelled(found) else found  # a DataFrame has the labels
 

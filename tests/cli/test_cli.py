@@ -237,7 +237,7 @@ def test_the_number_of_atoms_can_be_chosen_and_the_result_says_how(data, run):
     code, _, err = run("fit", "data.npy", *DIMS, *EVERY, "-k", "auto", "--n-init", 1, "-o", "out")
     chosen = boolcp.select_n_atoms(data.X, n_init=1, atom_rank=1, random_state=0).n_atoms
     assert code == 0 and boolcp.load("out/decomposition.nc").n_atoms == chosen
-    assert f"Number of atoms: {chosen} (the largest number whose atoms come back in 8 fits to three quarters" in err
+    assert f"Number of atoms: {chosen} (the largest number whose atoms come back in 8 fits to halves" in err
     assert "come back in 8 fits" in load_provenance("out/decomposition.nc")["n_atoms_chosen_by"]
 
 

@@ -18,7 +18,7 @@ def test_the_true_number_is_chosen():
     assert found.n_atoms == 3 and not found.is_at_edge and found.n_replicated[:3] == [1, 2, 3]
     assert [len(share) for share in found.shares] == list(range(1, len(found.shares) + 1))
     lines = found.summary().splitlines()
-    assert "<- chosen" in lines[1 + 3] and "4 fits to three quarters of mode 2" in lines[0]
+    assert "<- chosen" in lines[1 + 3] and "4 fits to halves of mode 2" in lines[0]
     several = boolcp.select_n_atoms(sample(), 5, boolean_modes=[2], n_jobs=2, **PARTS)
     np.testing.assert_array_equal(np.concatenate(found.shares), np.concatenate(several.shares))
 

@@ -95,11 +95,11 @@ def labelled(values: np.ndarray, labels: Labels | None, without: str = "") -> An
     return xarray.DataArray(values, coordinates(labels, without), labels.dims, labels.name, attrs)
 
 
-def labelled_factor(values: np.ndarray, names: list[str], X: Any, mode: int) -> Any:
+def labelled_factor(values: np.ndarray, names: list[str], X: Any, mode: int | str) -> Any:
     """Return a factor along a mode of X, one column for each name, as a DataArray if X is one."""
     if not is_labelled(X):
         return values
-    dim, atom = X.dims[mode], "atom" if "atom" not in (*X.dims, *X.coords) else "boolcp_atom"
+    dim, atom = mode if isinstance(mode, str) else X.dims[mode], "atom" if "atom" not in (*X.dims, *X.coords) else "boolcp_atom"
     coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)} | {atom: names}
     return load_extra("xarray", "files").DataArray(values, coords, (dim, atom))
 

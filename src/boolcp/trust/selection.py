@@ -34,7 +34,7 @@ class Selection:
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
     >>> boolcp.select_n_atoms(X, 3, n_parts=4, random_state=0)
-    Selection(n_atoms=2 of at most 3, 4 fits to three quarters of mode 2)
+    Selection(n_atoms=2 of at most 3, 4 fits to halves of mode 2)
     """
 
     n_atoms: int
@@ -135,10 +135,10 @@ def select_n_atoms(
     data, W = prepare(select_n_atoms, X, int(max_atoms), options, **given, seed=seed)
     data = data._replace(model=data.model.set_params(n_atoms=int(max_atoms)))
     at = unit_mode(W, mode)
-    draws = draw_parts(data.values.shape[at], "quarters", n_parts, None, rng)
+    draws = draw_parts(data.values.shape[at], "halves", n_parts, None, rng)
     tasks: list[Any] = [(data, at, None, other), *((data, at, places, one) for places, one in draws)]
     whole, *paths = run_all(fit_path, tasks, n_jobs, verbose)
-    over = f"{n_parts} fits {WORDS['quarters'].format(mode_text(W, at))}"
+    over = f"{n_parts} fits {WORDS['halves'].format(mode_text(W, at))}"
     shares = []
     for k in range(1, len(whole)):
         parts = [path[min(k, len(path) - 1)] for path in paths]

@@ -87,19 +87,20 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
             bad.append(f"comes in runs along {mode_text(W, atom.mode)} (a slow state or drift)")
     if known.p_adjusted is not None and np.isfinite(known.p_adjusted[k]):
         significant = bool(known.p_adjusted[k] <= ALPHA)
-        if not significant and replicates is not False:
+        if not significant and replicates is not False and not on_off:  # signed ranks of a quarter have little power
             bad.append(f"not more than noise (p = {p_text(known.p_adjusted[k])})")
     elif known.stands_out is not None and not known.stands_out[k]:
         significant = False
         bad += ["no larger than noise"] if replicates is None else []
-    passes = bool(replicates and on_off and not has_runs and significant is not False and not reason)
+    passes = bool(replicates and on_off and not has_runs and not reason)
     return Verdict(replicates, on_off, significant, passes, "; ".join(filter(None, [", ".join(good), ", ".join(bad)])))
 
 
 def is_noise(W: BooleanCP) -> np.ndarray:
     """Return which atoms may be noise by all tests made, (K,)."""
     judged = verdicts(W)
-    return np.array([one.is_significant is False or one.replicates is False for one in judged], dtype=bool)
+    doubts = [not one.passes and (one.is_significant is False or one.replicates is False) for one in judged]
+    return np.array(doubts, dtype=bool)
 
 
 def closing_words(W: BooleanCP) -> list[str]:
