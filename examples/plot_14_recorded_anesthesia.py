@@ -76,5 +76,5 @@ for k, atom in enumerate(W.atoms):
 # %%
 # One monkey, one session: a picture of these data, no result on anesthesia.
 #
-# **Try next:** ``boolcp.replication(X, 2, mode="frequency", scheme="halves", boolean_modes=["channel"],
+# **Try next:** ``boolcp.stability(X, 2, mode="frequency", scheme="halves", boolean_modes=["channel"],
 # atom_rank=2)``.

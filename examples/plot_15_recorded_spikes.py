@@ -80,5 +80,5 @@ axes[0].set_ylabel("density of trials")
 axes[0].legend(frameon=False)
 
 # %%
-# **Try next:** ``boolcp.replication`` over halves of the trials; ``boolean_modes=["time"]``, for phases of the
+# **Try next:** ``boolcp.stability`` over halves of the trials; ``boolean_modes=["time"]``, for phases of the
 # movement.
