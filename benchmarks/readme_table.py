@@ -29,7 +29,7 @@ def solved():
 
 def rows():
     """Return what is asked, what boolcp answers, what others do, and the table with conditions and all other rows."""
-    syn, time, gaps = ("refine_synthetic", ("Syn2", "1.0")), ("refine_time",), ("completion_paper", ("Syn2",))
+    syn, time = ("refine_synthetic", ("Syn2", "1.0")), ("refine_time",)
     fit, digits, disk = "Syn2, 150^3, 15 atoms", ("default_labels", ("digits", "10")), "scale_disk"
     ratio, als = f"{float(cell(*syn, 5)):.2f}", f"{float(cell(*syn, 8)):.2f}"
     yield (
@@ -40,13 +40,6 @@ def rows():
     )
     yield "no wrong bit in it, and in harder cases", f"{cell(*syn, 7)}, {solved()}", "", ("refine_battery",)
     yield "processor seconds for that fit", cell(*time, (fit,), 1), f"{cell(*time, (fit,), 3)} (TensorLy)", time
-    peers = f"{cell(*gaps, 7)} (tensortools), {cell(*gaps, 5)} (TensorLy)"
-    yield (
-        "10 % of the entries missing, no noise: exact, and processor seconds",
-        f"{cell(*gaps, 1)}, {cell(*gaps, 3)}",
-        peers,
-        gaps,
-    )
     hidden = ("default_complete", ("ecog_raw", "63 x 38 x 50", "50%", "8"))
     peers = (
         f"{cell(*hidden, n).split()[0]} ({name})"
@@ -64,12 +57,6 @@ def rows():
     codes = f"{cell(*digits, 6)} (k-means), {cell(*digits, 5)} (NMF), {cell(*digits, 4)} (CP)"
     what = '10 bits for each of 400 digits (`atom_rank="block"`): balanced accuracy of the labels'
     yield what, cell(*digits, 2), codes, digits
-    yield (
-        "false positives on pure noise, three atoms, nominal level 5 %",
-        cell("trust", ("normal",), 1),
-        "",
-        ("trust",),
-    )
 
 
 def make_table():

@@ -169,13 +169,9 @@ def write_page(results):
         shares.append([name.replace("_", " "), " x ".join(map(str, X.shape)), W.n_atoms, *percents])
     found = {name: model.decomposition_ for name, (_, model, _) in results.items()}
     text = TEXT.read_text()
-    head = ["atom", "on in", "rank", "alone", "unique", "mean spectrum, highest and lowest", "verdict"]
     parts = {
         "shares": table(["recording", "shape", "atoms", "they explain", "plain CP"], shares),
         "tests": test_rows(found["propofol_eeg"]),
-        "eeg": table(head, atom_rows(found["propofol_eeg"])),
-        "states": table(head, atom_rows(found["anesthesia_spectra"], name_entries=True)),
-        "food": table(head, atom_rows(found["food_tracking"])),
         "environment": environment("itables"),
     }
     for name, part in parts.items():

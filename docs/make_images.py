@@ -1,5 +1,6 @@
-"""Draw the pictures of the written pages: `python docs/make_images.py` writes docs/images/first.png."""
+"""Draw the pictures of the written pages: `python docs/make_images.py` writes docs/images/first.png and bits.png."""
 
+import runpy
 from pathlib import Path
 
 import matplotlib
@@ -87,6 +88,9 @@ def main():
     recording = boolcp.datasets.simulate_recording(random_state=0)
     W = boolcp.decompose(recording.X, n_atoms=3, atom_rank=1, random_state=0)
     draw_first(recording, W).savefig(IMAGES / "first.png", dpi=DPI)
+    plt.close("all")
+    runpy.run_path(str(IMAGES.parents[1] / "examples" / "plot_17_bits_win.py"))
+    plt.figure(2).savefig(IMAGES / "bits.png", dpi=DPI)
 
 
 if __name__ == "__main__":

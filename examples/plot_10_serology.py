@@ -66,4 +66,21 @@ ax.set(xlabel="status", ylabel="on in (% of the samples)", ylim=(0, 118))
 ax.legend(frameon=False, ncols=2, loc="upper right")
 
 # %%
-# **Try next:** ``boolcp.replication(X, 2, mode="sample", boolean_modes=["sample"])``; more atoms.
+# Do they come back?
+# ------------------
+# The amplitude of each profile in samples that a fit has not seen. Two groups: on and off, not graded. *Comes in runs*
+# is no surprise, as the table is sorted by group.
+
+W = boolcp.assess(X, W, random_state=0)
+for k, verdict in enumerate(boolcp.verdicts(W)):
+    print(f"atom {k}: {verdict.text}")
+figure, axes = plt.subplots(1, 2, figsize=(8, 2.8), layout="constrained", sharey=True)
+for k, ax in enumerate(axes):
+    amplitude, z = W.trust.amplitude[k], W.atoms[k].z
+    ax.hist([amplitude[z], amplitude[~z]], 30, stacked=True, color=["#E69F00", "#0072B2"], label=["on", "off"])
+    ax.set(title=f"atom {k}", xlabel="amplitude in unseen samples")
+axes[0].set_ylabel("samples")
+axes[0].legend(frameon=False)
+
+# %%
+# **Try next:** three atoms; ``scheme="halves"``; ``boolean_modes=["receptor"]``: which receptors go together?

@@ -31,8 +31,8 @@ def test_python_runs_as_it_stands(code, tmp_path, monkeypatch):
     exec(compile(code, "README.md", "exec"), {"__name__": "__main__"})
 
 
-def test_there_is_python_to_run():
-    assert len(blocks(README, "python")) >= 3
+def test_there_is_python_to_run_and_not_much_to_read():
+    assert blocks(README, "python") and len(README.split()) < 900
 
 
 def test_what_the_first_lines_say_is_so(tmp_path, monkeypatch, capsys):
@@ -66,7 +66,7 @@ def test_the_results_are_those_of_the_benchmarks():
     spec.loader.exec_module(module)
     shown = README.partition(module.BEGIN)[2].partition(module.END)[0]
     assert shown == module.make_table(), "run python benchmarks/readme_table.py"
-    assert len(re.findall(r"\d+\.\d+|\d+ of \d+", shown)) > 15
+    assert len(re.findall(r"\d+\.\d+|\d+ of \d+", shown)) > 10
 
 
 def test_the_first_screen_says_what_why_and_for_whom():
