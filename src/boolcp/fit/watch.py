@@ -46,36 +46,62 @@ class Present:
 
     part: str = ""
     seen: Progress | None = None
+    n_beats: int = 0  # sweeps and certificates so far: a long step is seen to move
+    bars: "Bars | None" = None
 
     def __str__(self) -> str:
         if self.seen is None:
             return self.part or "at work"
         seen = self.seen
         step = f"{seen.stage} {seen.step}" + ("" if seen.n_steps is None else f" of {seen.n_steps}")
-        return ", ".join(filter(None, [self.part, step, f"relative error {seen.relative_error:.4g}"]))
+        error = f"relative error {seen.relative_error:.4g}"
+        return ", ".join(filter(None, [self.part, step, error, f"{self.n_beats} sweeps"]))
+
+    def beat(self) -> None:
+        """Count a sweep or a certificate, and let the bar move."""
+        self.n_beats += 1
+        if self.bars is not None:
+            self.bars.move(self)
 
 
 PRESENT = Present()
 
 
 class Bars:
-    """A callback that shows a progress bar for each stage, in a terminal."""
+    """A callback that shows a progress bar for each stage, in a terminal or a notebook, from the beginning on."""
 
-    def __init__(self) -> None:
-        self.name: str | None = None
-        self.bar: Any = None
+    name = ""
+    bar: Any = None
+
+    def begin(self) -> None:
+        """Show the first bar, before any step is done."""
+        self.open("pursuit")
+        PRESENT.bars, PRESENT.n_beats = self, 0
+
+    def open(self, stage: str) -> None:
+        """Show the bar of a stage in the place of the present one."""
+        from tqdm.auto import tqdm
+
+        if self.bar is not None:
+            self.bar.close()
+        self.name, self.bar = stage, tqdm(desc=stage, disable=None, miniters=0)
 
     def __call__(self, seen: Progress) -> None:
         """Show the progress."""
         if seen.stage != self.name or seen.step < self.bar.n:
-            from tqdm import tqdm
-
-            self.close()
-            self.name, self.bar = seen.stage, tqdm(desc=seen.stage, total=seen.n_steps, disable=None)
-        self.bar.set_postfix(error=f"{seen.relative_error:.4g}", refresh=False)
+            self.open(seen.stage)
+        self.bar.total = seen.n_steps
         self.bar.update(seen.step - self.bar.n)
+        self.move(PRESENT)
+
+    def move(self, present: Present) -> None:
+        """Show that the present step goes on."""
+        error = {} if present.seen is None else {"error": f"{present.seen.relative_error:.4g}"}
+        self.bar.set_postfix(**error, sweeps=present.n_beats, refresh=False)
+        self.bar.update(0)
 
     def close(self) -> None:
         """Close the present bar."""
+        PRESENT.bars = None
         if self.bar is not None:
             self.bar.close()

@@ -103,7 +103,7 @@ def without_mean(values: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanC
 def run_all(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int, verbose: int) -> list[Any]:
     """Return function(*task) for all tasks, in order, with a progress bar, on `n_jobs` processes of joblib."""
     from joblib import Parallel, delayed
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     calls = Parallel(n_jobs=n_jobs, return_as="generator")(delayed(function)(*task) for task in tasks)
     return list(tqdm(calls, total=len(tasks), desc="fits", disable=None if verbose else True))
