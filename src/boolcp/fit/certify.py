@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 from boolcp import checks
 from boolcp.fit.starts import EXACT, noise_gain
 from boolcp.fit.sweep import noise_variance
-from boolcp.fit.watch import PRESENT
 from boolcp.program.bounds import eigenvalue_bound
 from boolcp.program.maxcut import EFFORTS, LARGE, ratio_bound
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
@@ -52,7 +51,6 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
     """
     shares, own = np.full(W.n_atoms, np.nan), np.zeros(0)
     for k, atom in enumerate(W.atoms):
-        PRESENT.beat()
         R = data.residual(replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights)))
         is_large = data.shape[atom.mode] > LARGE and min(data.shape) <= LARGE  # not worth its time with little effort
         is_slow = effort == "quick" and not W.is_block and data.n_passes == 0 and is_large

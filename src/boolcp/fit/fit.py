@@ -324,8 +324,6 @@ def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None)
     """
     is_cut = False
     try:
-        for callback in callbacks:
-            getattr(callback, "begin", lambda: None)()
         while s.result is None:
             try:
                 before, s = s, STEPS[s.stage](fit.at_state(s), s)

@@ -46,7 +46,7 @@ class Present:
 
     part: str = ""
     seen: Progress | None = None
-    n_beats: int = 0  # sweeps and certificates so far: a long step is seen to move
+    n_beats: int = 0  # sweeps so far: a long step is seen to move
     bars: "Bars | None" = None
 
     def __str__(self) -> str:
@@ -54,11 +54,11 @@ class Present:
             return self.part or "at work"
         seen = self.seen
         step = f"{seen.stage} {seen.step}" + ("" if seen.n_steps is None else f" of {seen.n_steps}")
-        error = f"relative error {seen.relative_error:.4g}"
-        return ", ".join(filter(None, [self.part, step, error, f"{self.n_beats} sweeps"]))
+        done = f"relative error {seen.relative_error:.4g}, {self.n_beats} sweeps"
+        return ", ".join(filter(None, [self.part, step, done]))
 
     def beat(self) -> None:
-        """Count a sweep or a certificate, and let the bar move."""
+        """Count a sweep, and let the bar move."""
         self.n_beats += 1
         if self.bars is not None:
             self.bars.move(self)
@@ -70,11 +70,8 @@ PRESENT = Present()
 class Bars:
     """A callback that shows a progress bar for each stage, in a terminal or a notebook, from the beginning on."""
 
-    name = ""
-    bar: Any = None
-
-    def begin(self) -> None:
-        """Show the first bar, before any step is done."""
+    def __init__(self) -> None:
+        self.bar: Any = None
         self.open("pursuit")
         PRESENT.bars, PRESENT.n_beats = self, 0
 
@@ -103,5 +100,4 @@ class Bars:
     def close(self) -> None:
         """Close the present bar."""
         PRESENT.bars = None
-        if self.bar is not None:
-            self.bar.close()
+        self.bar.close()
