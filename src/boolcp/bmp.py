@@ -207,7 +207,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
         checks.check_enough(self.n_atoms, data.shape)
-        callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))
@@ -216,6 +215,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 if checkpoint is not None:  # two processes that share a file would spoil each other's steps
                     file = Checkpoint(checkpoint, self._identity(seed, data, modes))
                     state = file.begin(state)
+                callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
                 state = run(fit, state, callbacks, file)
             W, path = state.result, path_of(fit, state)
         assert W is not None and W.trust is not None

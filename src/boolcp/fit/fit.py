@@ -34,7 +34,7 @@ from boolcp.storage.tucker import compress
 from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
-N_SWEEPS, PURSUED = 20, 1e-3  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
+N_SWEEPS, PURSUED = 20, 1e-4  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
 N_REGROWN = 8  # times that half of the best atoms are found again if no starts agree
 N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
@@ -366,7 +366,9 @@ def tell(fit: Fit, before: State, s: State, callbacks: Callbacks) -> str:
     else:
         norm2 = (fit.small if s.stage == "search" else fit.at_state(s).data).squared_norm
         error = float(np.sqrt(max(s.columns.loss, 0.0) / norm2)) if norm2 > 0 else 0.0
-    n_steps = {"pursuit": fit.spec.n_atoms, "polish": fit.spec.max_iter}.get(s.stage)
+    n_init = MAX_STARTS + N_REGROWN if fit.spec.n_init is None else fit.spec.n_init
+    most = {"pursuit": fit.spec.n_atoms, "search": n_init, "polish": fit.spec.max_iter, "ridge": 1}
+    n_steps = len(moves_of(fit.data, s.columns)) if s.stage == "last" else most.get(s.stage)
     PRESENT.seen, answer = Progress(s.stage, s.n_done, n_steps, error), ""
     for callback in callbacks:
         try:

@@ -11,6 +11,7 @@ from scipy.linalg.lapack import dpotrf, dpotrs
 
 from boolcp.contractions import CHUNK, middle
 from boolcp.fit._kernels import decide_nonnegative, descend_bits, polish_factors, relax_factors, solve_each
+from boolcp.fit.watch import PRESENT
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Complete, Dense, n_observed
 from boolcp.storage.protocol import Storage
@@ -144,6 +145,7 @@ def sweep(
     `variance` of the noise, rows of their own equations have the ridge of `ridges`. Relaxed columns are `tied` as
     others are.
     """
+    PRESENT.beat()
     factors, order, source, is_changed = list(W.matrices), sweep_order(data), data, False
     # products of columns that are tied along a mode keep their ratio only if no size moves to that mode
     column_mode = tied.column_mode if tied is not None and tied.is_tied else W.column_mode

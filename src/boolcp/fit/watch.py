@@ -47,37 +47,59 @@ class Present:
 
     part: str = ""
     seen: Progress | None = None
+    n_beats: int = 0  # sweeps so far: a long step is seen to move
+    bars: "Bars | None" = None
 
     def __str__(self) -> str:
         if self.seen is None:
             return self.part or "at work"
         seen = self.seen
         step = f"{seen.stage} {seen.step}" + ("" if seen.n_steps is None else f" of {seen.n_steps}")
-        return ", ".join(filter(None, [self.part, step, f"relative error {seen.relative_error:.4g}"]))
+        done = f"relative error {seen.relative_error:.4g}, {self.n_beats} sweeps"
+        return ", ".join(filter(None, [self.part, step, done]))
+
+    def beat(self) -> None:
+        """Count a sweep, and let the bar move."""
+        self.n_beats += 1
+        if self.bars is not None:
+            self.bars.move(self)
 
 
 PRESENT = Present()
 
 
 class Bars:
-    """A callback that shows a progress bar for each stage, in a terminal or a notebook."""
+    """A callback that shows a progress bar for each stage, in a terminal or a notebook, from the beginning on."""
 
     def __init__(self) -> None:
-        self.name: str | None = None
         self.bar: Any = None
+        self.open("pursuit")
+        PRESENT.bars, PRESENT.n_beats = self, 0
+
+    def open(self, stage: str) -> None:
+        """Show the bar of a stage in the place of the present one."""
+        from tqdm.auto import tqdm
+
+        if self.bar is not None:
+            self.bar.close()
+        is_off = False if "ipykernel" in sys.modules else None  # None: unless it is a terminal
+        self.name, self.bar = stage, tqdm(desc=stage, disable=is_off, miniters=0)
 
     def __call__(self, seen: Progress) -> None:
         """Show the progress."""
         if seen.stage != self.name or seen.step < self.bar.n:
-            from tqdm.auto import tqdm
-
-            self.close()
-            is_off = False if "ipykernel" in sys.modules else None  # None: unless it is a terminal
-            self.name, self.bar = seen.stage, tqdm(desc=seen.stage, total=seen.n_steps, disable=is_off)
-        self.bar.set_postfix(error=f"{seen.relative_error:.4g}", refresh=False)
+            self.open(seen.stage)
+        self.bar.total = seen.n_steps
         self.bar.update(seen.step - self.bar.n)
+        self.move(PRESENT)
+
+    def move(self, present: Present) -> None:
+        """Show that the present step goes on."""
+        error = {} if present.seen is None else {"error": f"{present.seen.relative_error:.4g}"}
+        self.bar.set_postfix(**error, sweeps=present.n_beats, refresh=False)
+        self.bar.update(0)
 
     def close(self) -> None:
         """Close the present bar."""
-        if self.bar is not None:
-            self.bar.close()
+        PRESENT.bars = None
+        self.bar.close()

@@ -228,7 +228,7 @@ def prove_ratio(C: Array, z: Bits, *, effort: str = "default", start: Multiplier
         return None
     scaled = C / value  # the search for multipliers may round, the proof may not
     closed = closed_form(scaled, z)
-    if (proof := prove(C, value, closed, value * (1 + OPTIMAL), (1e-9,))) is not None:
+    if (proof := prove(C, value, closed, value * (1 + OPTIMAL))) is not None:
         return proof
     known = [Multipliers(np.zeros(C.shape)), closed]
     known += [] if start is None else [Multipliers(start.W / value, start.cuts, start.T / value)]
@@ -342,14 +342,8 @@ def leading_eigenvectors(M: Array, Q: Array) -> tuple[Array, Array]:
     return values, B @ rotation
 
 
-def prove(
-    C: Array,
-    value: float,
-    multipliers: Multipliers,
-    top: float | None = None,
-    shifts: Iterable[float] = (1e-9, 1e-6, 1e-3, 0.1),
-) -> Proof | None:
-    """Return the bound on C that multipliers for C / value prove, or None; `top` is an estimate of it, if there is one.
+def prove(C: Array, value: float, multipliers: Multipliers, top: float | None = None) -> Proof | None:
+    """Return the bound on C that multipliers for C / value prove, or None; `top` is the bound to prove, if it is known.
 
     The multipliers are rounded to a grid on which their sums have no rounding errors. Adding them to C rounds each
     entry once, which moves no eigenvalue by more than epsilon times the Frobenius norm.
@@ -360,8 +354,9 @@ def prove(
     if np.abs(W).sum(axis=1).max() + 2 * T.sum() >= 2.0**52 * step:
         return None
     M = rounded.added_to(C)
+    shifts = np.array([1e-9, 1e-6, 1e-3, 0.1] if top is None else [1e-9])
     top = float(np.linalg.eigvalsh(M)[-1]) if top is None else top
-    shift = prove_psd(-M, top - M.diagonal(), [abs(top) * shift for shift in shifts])
+    shift = prove_psd(-M, top - M.diagonal(), abs(top) * shifts)
     if shift is None:
         return None
     return Proof(top + shift + EPSILON * (2 * abs(top) + float(np.linalg.norm(M))), rounded)

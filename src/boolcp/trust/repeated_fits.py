@@ -109,7 +109,7 @@ def run_all(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jo
     `n_jobs` processes of joblib; None takes all cores if the first task takes longer than a second.
     """
     from joblib import Parallel, delayed
-    from tqdm import tqdm
+    from tqdm.auto import tqdm
 
     with tqdm(total=len(tasks), desc="fits", disable=None if show else True) as bar:
         found, start = [], perf_counter()
