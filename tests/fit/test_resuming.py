@@ -411,7 +411,8 @@ def test_ctrl_c_in_the_middle_of_a_step_keeps_the_atoms_found_so_far(stage, nois
             sys.setprofile(None)
             raise KeyboardInterrupt
 
-    model = BMP(3, loss="huber" if stage == "observed" else "squared", random_state=0)
+    X, loss = (np.abs(np.round(X)), "poisson") if stage == "observed" else (X, "squared")
+    model = BMP(3, loss=loss, random_state=0)
     try:
         with pytest.raises(KeyboardInterrupt, match="atoms found so far"):
             model.fit(X, callback=lambda progress: sys.setprofile(interrupt) if progress.stage == stage else None)

@@ -8,12 +8,8 @@ from samples import as_tested, random_decomposition
 
 import boolcp
 from boolcp import plotting
-from boolcp.datasets import make_boolean_cp
 from boolcp.datasets.ecog import cortex
-from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import Labels
-from boolcp.trust.replication import Replication
-from boolcp.trust.residuals import residual_check
 
 pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
 pyplot.switch_backend("Agg")
@@ -129,7 +125,6 @@ def test_unknown_conditions_are_refused(rng):
 def test_any_number_of_atoms(n_atoms, rng):
     shape = (40, 6, 6)
     W = labelled(shape, rng, condition=list("aabbcc"), n_atoms=n_atoms)
-    plotting.plot_replication(perfect(W)).figure.canvas.draw()
     figure = plotting.plot_atoms(W)
     assert len([ax for ax in figure.axes if ax.get_label() != "<colorbar>"]) == 3 * n_atoms
 
@@ -203,22 +198,6 @@ def test_figures_of_any_order_and_kind(shape, kind, rng):
 # replication, on/off, residual
 
 
-def perfect(W):
-    """Return a Replication in which all atoms always come back."""
-    W = as_tested(W)
-    return Replication(W, np.ones((4, W.n_atoms)), np.ones(W.n_atoms), (), 0)
-
-
-def test_replication_is_bars_and_cosines(rng):
-    W = as_tested(random_decomposition((6, 7, 8), "rank one", rng, n_atoms=3))
-    cosine = rng.random((5, 3))
-    ax = plotting.plot_replication(Replication(W, cosine, np.array([1.0, 0.6, 0.0]), (), 0))
-    assert [bar.get_height() for bar in ax.patches] == pytest.approx([100, 60, 0])
-    (diamonds,) = ax.collections
-    np.testing.assert_allclose(diamonds.get_offsets()[:, 1], 100 * cosine.mean(axis=0))
-    assert ax.get_ylabel() == "% of 6 fits"
-
-
 def test_amplitudes_are_a_histogram_with_both_groups(rng):
     W = as_tested(random_decomposition((6, 7, 80), "rank one", rng, n_atoms=3))
     seen = tuple(np.where(atom.z, 1.0, 0.0) + 0.2 * rng.standard_normal(len(atom.z)) for atom in W.atoms)
@@ -239,16 +218,3 @@ def test_the_selection_is_what_comes_back(rng):
     ax = boolcp.Selection(2, (np.array([1.0]), np.array([0.9, 0.8]), np.array([1.0, 0.5, 0.2])), "8 fits").plot()
     np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[1, 1], [2, 2], [3, 1]])
     assert "chosen: 2" in [text.get_text() for text in ax.get_legend().get_texts()]
-
-
-def test_the_residual_is_drawn_against_normal_quantiles():
-    X, _, truth = make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    check = residual_check(X, truth)
-    ax = plotting.plot_residual(check)
-    np.testing.assert_array_equal(ax.lines[1].get_xdata(), check.normal_quantiles)
-    np.testing.assert_array_equal(ax.lines[1].get_ydata(), check.quantiles)
-    assert f"mode 1: {check.structure[1]:.2f}" in ax.texts[0].get_text()
-    assert "no structure" in ax.get_title()
-    assert "structure is left" in residual_check(X, truth[:1]).plot().get_title()
-    residual_check(truth.to_tensor(), truth).plot().figure.canvas.draw()
-    assert BooleanCP((20, 25, 30)).plot() is not None

@@ -59,10 +59,7 @@ def test_kruskal_condition_is_the_formula_of_the_paper():
     assert kruskal_condition(factors).ranks == (5, 5, 1)
     assert kruskal_condition(factors).holds is False  # 5 > (5 + 5 + 1 - 2) / 2
     assert kruskal_condition(truth[:1]).holds
-
-
-def test_a_matrix_never_meets_kruskals_condition():
-    assert not kruskal_condition(make_boolean_cp((9, 9), 2, random_state=0).truth)
+    assert not kruskal_condition(make_boolean_cp((9, 9), 2, random_state=0).truth), "a matrix never meets it"
 
 
 @pytest.mark.parametrize("d, n_columns", [(4, 2), (6, 3), (7, 4), (9, 5)])
@@ -117,10 +114,8 @@ def rank_one(shape, mode, z, rng):
 
 
 def test_diagnose_kruskal(rng):
-    truth = make_boolean_cp((9, 10, 11), 4, random_state=0).truth
-    diagnosis = diagnose(truth)
-    assert diagnosis and diagnosis.is_identifiable.all()
-    assert "Kruskal's condition holds" in str(diagnosis)
+    diagnosis = diagnose(make_boolean_cp((9, 10, 11), 4, random_state=0).truth)
+    assert diagnosis and diagnosis.is_identifiable.all() and "Kruskal's condition holds" in str(diagnosis)
 
 
 def test_diagnose_rigid_atoms_with_a_shared_column(rng):

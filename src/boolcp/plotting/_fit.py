@@ -1,4 +1,4 @@
-"""Plots of tests: selection, residual, replication, on/off or graded."""
+"""Plots of tests: the number of atoms, on/off or graded."""
 
 from typing import Any
 
@@ -29,62 +29,6 @@ def plot_selection(selection: Any, ax: Any = None) -> Any:
     for axis in (ax.xaxis, ax.yaxis):
         axis.get_major_locator().set_params(integer=True)
     ax.legend(frameon=False, fontsize=7)
-    return ax
-
-
-def plot_residual(check: Any, ax: Any = None) -> Any:
-    """Draw the quantiles of the residual against those of normal noise, and state its structure.
-
-    `check` is a ResidualCheck. On the dashed line the residual is normal. The text gives for each mode the largest
-    singular value, divided by the edge of white noise (above 1: structure is left), and the correlation of neighbors.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    >>> ax = boolcp.plotting.plot_residual(boolcp.residuals.residual_check(X, truth))
-    >>> ax.get_ylabel()
-    'residual / root mean square'
-    """
-    look.need(check, "normal_quantiles", "a ResidualCheck, boolcp.residuals.residual_check(X, W)")
-    ax = look.make_axes(ax, height=2.8)
-    x, y = check.normal_quantiles, check.quantiles
-    ends = np.array([x[0], x[-1]])
-    ax.plot(ends, ends, color="0.5", linestyle="--", linewidth=1.0)
-    ax.plot(x, y, color=look.BLUE, marker="o", markersize=2.5, linewidth=0.8)
-    look.finish(ax, "normal quantile", "residual / root mean square")
-    names = [look.plain_text(look.shortened(name, 12)) for name in check.mode_names]
-    rows = zip(names, check.structure, check.lag_correlation, strict=True)
-    lines = [f"{name}: {ratio:.2f}, {round(lag, 2) + 0.0:+.2f}" for name, ratio, lag in rows]
-    head = "largest singular value / noise edge,\ncorrelation of neighbors"
-    ax.text(0.03, 0.98, "\n".join([head, *lines]), transform=ax.transAxes, va="top", fontsize=6.5)
-    verdict = "no structure above white noise" if check.is_noise else "structure is left"
-    size = f"root mean square {check.rms:.3g}, excess kurtosis {check.kurtosis:.2f}"
-    ax.set_title(f"{verdict}\n{size}", fontsize=8)
-    return ax
-
-
-def plot_replication(replication: Any, ax: Any = None) -> Any:
-    """Draw how often each atom of a Replication came back (bars), and its mean |cosine| (diamonds); return the Axes.
-
-    Examples
-    --------
-    >>> import boolcp
-    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 2, boolean_modes=[2], noise=0.1, random_state=0).X
-    >>> found = boolcp.replication(X, 2, boolean_modes=[2], n_parts=2, random_state=0)
-    >>> [round(bar.get_height()) for bar in boolcp.plotting.plot_replication(found).patches]
-    [100, 100]
-    """
-    look.need(replication, "share", "a Replication, boolcp.replication(X, W)")
-    n_atoms = len(replication.share)
-    ax = look.make_axes(ax, width=max(look.COLUMN, 0.3 * n_atoms + 0.6))
-    ax.bar(np.arange(n_atoms), 100 * replication.share, width=0.85, color="0.88", edgecolor="0.6", linewidth=0.5)
-    style = {"s": 18, "color": look.ORANGE, "marker": "D", "zorder": 3, "label": "100 x mean |cosine|", **look.EDGE}
-    ax.scatter(np.arange(n_atoms), 100 * replication.cosine.mean(axis=0), **style)
-    ax.set(xlim=(-0.6, max(n_atoms, 1) - 0.4), ylim=(0, 104))
-    look.finish(ax, "atom", f"% of {replication.decomposition.trust.parts}")
-    ax.xaxis.get_major_locator().set_params(integer=True)
-    look.legend_above(ax, [look.make_patch("0.88", "came back"), *ax.collections])
     return ax
 
 

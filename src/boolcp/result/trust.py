@@ -181,14 +181,7 @@ def rival_words(known: Trust) -> str:
 
 
 class UncertainBit(NamedTuple):
-    """One bit that the data do not decide.
-
-    Attributes
-    ----------
-    atom, entry, label : int, int, str
-        The atom, the entry along its Boolean mode, and the mode with the coordinate (or number) of the entry.
-    is_on, confidence : bool, float
-        The bit in the decomposition, and the probability that it is right.
+    """One bit that the data do not decide: where it is, whether it is on, and the probability that this is right.
 
     Examples
     --------

@@ -12,8 +12,8 @@ from boolcp import checks
 from boolcp.plotting.mode_labels import group_names, is_unordered, mode_text
 from boolcp.plotting.patterns import leading_column
 from boolcp.result.atoms import BooleanCP
+from boolcp.trust.repeated_fits import table_text
 from boolcp.trust.replication import correlated
-from boolcp.trust.tables import table_text
 
 CHUNK = 2**22  # numbers of a temporary array
 LEAST = 0.001  # smallest p-value of a design that is worth a word

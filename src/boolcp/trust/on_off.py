@@ -20,14 +20,9 @@ N_STEPS, FLOOR = 200, 0.01  # of expectation maximization; variance of a group o
 
 
 class OnOff(NamedTuple):
-    """Two groups of amplitudes: the evidence for them, and what they are.
+    """Two groups of amplitudes: means, standard deviation, share of the upper one, and the evidence for them.
 
-    Attributes
-    ----------
-    evidence : float
-        BIC of the best single hump minus that of two groups.
-    low, high, spread, share : float
-        Means of the groups, their standard deviation, and the share of the upper one.
+    It is the BIC of the best single hump minus that of two groups.
 
     Examples
     --------

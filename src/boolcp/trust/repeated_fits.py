@@ -99,8 +99,8 @@ def unit_mode(W: BooleanCP, mode: int | str | None) -> int:
     if mode is not None:
         return checks.check_mode(mode, W.ndim, W.dims)
     named = [n for n, name in enumerate(W.dims or ()) if str(name).lower().rstrip("s") in UNITS]
-    alone = list(W.members) if len(W.members) == 1 else []
-    return (named or alone or [W.ndim - 1])[0]
+    allowed = W.members if W.parameters is None else W.parameters["boolean_modes"] or ()  # not where atoms happen to be
+    return (named or (list(allowed) if len(allowed) == 1 else [W.ndim - 1]))[0]
 
 
 def run_all(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jobs: int | None, show: Any) -> list[Any]:
@@ -122,3 +122,9 @@ def run_all(function: Callable[..., Any], tasks: Sequence[tuple[Any, ...]], n_jo
             found.append(result)
             bar.update()
     return found
+
+
+def table_text(title: str, rows: Sequence[Sequence[str]]) -> str:
+    """Return a title and, below it, rows of cells aligned to the right; the first row are the heads."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return "\n".join([title, *("  ".join(map(str.rjust, row, widths)) for row in rows)])

@@ -19,8 +19,7 @@ from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.trust.on_off import is_on_off, two_groups
-from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, unit_mode
-from boolcp.trust.tables import table_text
+from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, table_text, unit_mode
 
 SCHEMES = ("quarters", "halves", "sessions", "seeds")
 WORDS = {
@@ -89,25 +88,6 @@ class Replication:
         shares = ", ".join(f"{100 * share:.0f} %" for share in self.share)
         parts = "" if self.decomposition.trust is None else self.decomposition.trust.parts
         return f"Replication({parts}; atoms come back in {shares})"
-
-    def plot(self, ax: Any = None) -> Any:
-        """Draw how often each atom came back and return the Axes.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 1, boolean_modes=[2], noise=0.1, random_state=0).X
-        >>> boolcp.replication(X, 1, boolean_modes=[2], n_parts=1, random_state=0).plot().get_xlabel()
-        'atom'
-        """
-        from boolcp.plotting import plot_replication
-
-        return plot_replication(self, ax=ax)
-
-    def _repr_html_(self) -> str:
-        from boolcp.plotting import with_picture
-
-        return with_picture(self.summary(), self.plot, repr(self))
 
 
 def replication(
@@ -241,12 +221,14 @@ def compare(
             z = V.atoms[j].z if W.mean is None or cos > 0 else ~V.atoms[j].z
             same[r, k] = np.mean(z == (W.atoms[k].z[seen] if W.atoms[k].mode == mode else W.atoms[k].z))
             if W.atoms[k].mode == mode and len(hidden) > 1:
-                a = np.sign(cos) * amplitudes(rows[hidden], found, j) / (atoms.weights[k] or 1.0)
-                a = a if W.mean is None else a - a.mean()
+                strengths = amplitudes(rows, found, j)
+                strengths -= 0.0 if W.mean is None else strengths.mean()
+                a = np.sign(cos) * strengths[hidden] / (atoms.weights[k] or 1.0)
                 totals[k, hidden] += a
                 counts[k, hidden] += 1
                 if W.mean is None and len(hidden) > 5 and np.any(a):
-                    p_values[r, k] = scipy.stats.wilcoxon(a, alternative="greater").pvalue
+                    b = np.sign(V.weights[j]) * strengths[hidden]  # W has seen these slices, V has not
+                    p_values[r, k] = scipy.stats.wilcoxon(b, alternative="greater").pvalue
     held_out = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
     share = np.mean(cosine >= ALIKE, axis=0)
     with np.errstate(invalid="ignore"):

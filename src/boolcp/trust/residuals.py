@@ -69,20 +69,6 @@ class ResidualCheck:
         """Return True if no mode has structure above the edge of white noise."""
         return max(self.structure) <= 1
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw the quantiles against those of normal noise, the numbers beside them, and return the Axes.
-
-        Examples
-        --------
-        >>> import boolcp
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-        >>> boolcp.residuals.residual_check(X, truth).plot().get_xlabel()
-        'normal quantile'
-        """
-        from boolcp.plotting import plot_residual
-
-        return plot_residual(self, ax=ax)
-
     def __str__(self) -> str:
         pairs = zip(self.mode_names, self.structure, self.lag_correlation, strict=True)
         lines = [f"  {name}: {edge:.2f} of the edge of white noise, neighbors {lag:+.2f}" for name, edge, lag in pairs]

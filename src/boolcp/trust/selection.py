@@ -11,9 +11,8 @@ from boolcp import checks
 from boolcp.checks import BoolcpWarning
 from boolcp.plotting.mode_labels import mode_text
 from boolcp.result.atoms import BooleanCP
-from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, unit_mode
+from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, table_text, unit_mode
 from boolcp.trust.replication import OFTEN, WORDS, compare, draw_parts
-from boolcp.trust.tables import table_text
 
 
 @dataclass(frozen=True, eq=False)

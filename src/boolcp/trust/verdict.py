@@ -17,21 +17,13 @@ CORRELATED = 0.1  # root mean square correlation of the residual that is worth a
 
 
 class Verdict(NamedTuple):
-    """What may be concluded about one atom; None where it has not been tested.
+    """What may be concluded about one atom, and all of it in words; None where it has not been tested.
 
-    Attributes
-    ----------
-    replicates : bool or None
-        Its pattern comes back in at least 60 % of the fits to parts of the data.
-    is_on_off : bool or None
-        Its amplitudes in slices that a fit has not seen are two groups, not one hump.
-    is_significant : bool or None
-        It is more than noise that is independent between slices, at a false discovery rate of 5 %. Without a test,
-        False for atoms that are no larger than those of pure noise.
-    passes : bool
-        It replicates, it is on/off, its slices do not come in runs, and nothing speaks against it.
-    text : str
-        All of it in words.
+    It `replicates` if its pattern comes back in at least 60 % of the fits to parts of the data, and is on/off if its
+    amplitudes in slices that a fit has not seen are two groups, not one hump. It is significant if it is more than
+    noise that is independent between slices, at a false discovery rate of 5 %; without a test, False for atoms that are
+    no larger than those of pure noise. It `passes` if it replicates, is on/off, does not come in runs, and is not doubled
+    or canceled by other atoms.
 
     Examples
     --------
