@@ -14,7 +14,7 @@ from itertools import pairwise
 
 import numpy as np
 from common import RESULTS, environment, on_processor, table
-from joblib import Parallel, delayed
+from joblib import Memory, Parallel, delayed
 from real_data import LOADERS
 from recordings_like import NOISES, NULLS, SHAPE, null, p3, planted, separable
 from scipy.optimize import linear_sum_assignment
@@ -25,15 +25,16 @@ from boolcp.result.atoms import Atom
 from boolcp.trust.replication import pattern
 
 SEED = 50_000
-JOBS = argparse.Namespace(n=2)
+JOBS = argparse.Namespace(n=2, keep=None)
 TRIALS = {"boolean_modes": [2], "mean": True, "noise": "separable"}  # as the command fits EEG
 PLAIN = {"boolean_modes": [2], "mean": True}
 N_ATOMS = 4
 
 
 def runs(function, tasks):
-    """Yield the results of a function, in the order of the tasks, from some processes."""
-    yield from Parallel(n_jobs=JOBS.n, return_as="generator")(delayed(quiet)(function, *task) for task in tasks)
+    """Yield the results of a function, in the order of the tasks, from some processes; those kept are not made again."""
+    kept = Memory(JOBS.keep, verbose=0).cache(function)
+    yield from Parallel(n_jobs=JOBS.n, return_as="generator")(delayed(quiet)(kept, *task) for task in tasks)
 
 
 def quiet(function, *task):
@@ -141,18 +142,18 @@ def null_run(seed, kind, name):
 
 def nulls(n_seeds):
     """Yield how often something passes that is not on and off."""
-    tasks = [(seed, kind, name) for name in SETTINGS for seed in range(SEED, SEED + n_seeds) for kind in NULLS]
+    tasks = [(seed, kind, name) for seed in range(SEED, SEED + n_seeds) for name in SETTINGS for kind in NULLS]
     rows = {}
     for done, found in enumerate(runs(null_run, tasks), 1):
         for case, one in found:
             rows.setdefault(case, []).append(one)
-        if done % (2 * len(NULLS)) == 0 or done == len(tasks):
+        if done % (len(SETTINGS) * len(NULLS)) == 0:
             yield null_tables(rows)
 
 
 def null_tables(rows):
     """Return the tables of verdicts, of p-values and of what the verdict is made of."""
-    cells = [(name, n) for name in SETTINGS for n in COUNTS if (NULLS[-1], name, n) in rows]
+    cells = [(name, n) for name in SETTINGS for n in COUNTS]
     text = (
         f"Tensors of {' x '.join(map(str, FEW))}, channel x time x trial, without anything that is on and off; seeds "
         f"from {SEED}; `assess` with its 8 fits to three quarters of the trials. Recordings have random phases, the "
@@ -208,14 +209,15 @@ METHODS = ("separable", "white", "CP", "CP, whitened", "k-means", "k-means, whit
 def power_run(seed, kind, size):
     """Return the share of bits right by all methods, and what is known of the atom of the pattern."""
     X, z, V, E = (*p3(seed), None, None) if kind == "P3" else planted(seed, kind, size)
-    W, known = judged(X, N_ATOMS, seed, **TRIALS)
-    plain = boolcp.BMP(N_ATOMS, random_state=seed, certify=False, **PLAIN).fit(X).decomposition_
+    n_atoms = 4 if kind == "P3" else 2
+    W, known = judged(X, n_atoms, seed, **TRIALS)
+    plain = boolcp.BMP(n_atoms, random_state=seed, certify=False, **PLAIN).fit(X).decomposition_
     centered = X - X.mean(axis=2, keepdims=True)
     clean = W.noise.whiten(centered)
     bits = {"separable": agreement(bits_of(W), z), "white": agreement(bits_of(plain), z)}
     for name, Y in (("", centered), (", whitened", clean)):
-        bits[f"CP{name}"] = agreement(cp_bits(Y, seed), z)
-        bits[f"k-means{name}"] = agreement(kmeans_bits(Y, seed), z)
+        bits[f"CP{name}"] = agreement(cp_bits(Y, n_atoms, seed), z)
+        bits[f"k-means{name}"] = agreement(kmeans_bits(Y, n_atoms, seed), z)
     left = np.nan if V is None else detectable(W.noise, V, X - E, E)
     return (kind, size), bits, facts(W, known, z), left
 
@@ -238,17 +240,17 @@ def detectable(noise, V, signal, E):
     return float(np.abs(np.tensordot(f, signal, 2)).max() / np.tensordot(f, E, 2).std())
 
 
-def cp_bits(X, seed):
+def cp_bits(X, n_atoms, seed):
     """Return the trial columns of a CP of TensorLy, the best of five starts, cut in two by two-means."""
-    factors = boolcp.baselines.CP(N_ATOMS, n_init=5, random_state=seed).fit(X).decomposition_.factors
+    factors = boolcp.baselines.CP(n_atoms, n_init=5, random_state=seed).fit(X).decomposition_.factors
     return [clusters(column[:, None], 2, seed) == 0 for column in factors[2].T]
 
 
-def kmeans_bits(X, seed):
+def kmeans_bits(X, n_atoms, seed):
     """Return the clusters of trials, of two and of as many as there are atoms and a rest."""
     rows = X.reshape(-1, X.shape[2]).T
     found = []
-    for n in (2, N_ATOMS + 1):
+    for n in (2, n_atoms + 1):
         labels = clusters(rows, n, seed)
         found += [labels == j for j in range(n)]
     return found
@@ -268,7 +270,7 @@ def power(n_seeds):
     rows = {case: [] for case in cases}
     for done, (case, *found) in enumerate(runs(power_run, tasks), 1):
         rows[case].append(found)
-        if done % (2 * len(cases)) == 0 or done == len(tasks):
+        if done % len(cases) == 0:
             yield power_tables(rows)
 
 
@@ -276,14 +278,14 @@ def power_tables(rows):
     """Return the tables of bits and of verdicts."""
     n_runs = len(rows["P3", 20])
     text = (
-        f"One pattern, on in 35 % of the trials; {n_runs} seeds from {SEED}; four atoms or terms, `mean=True`. P3: 31 "
+        f"One pattern, on in 35 % of the trials; {n_runs} seeds from {SEED}; four atoms or terms for the P3, two for the others, `mean=True`. P3: 31 "
         "x 60 x 120, 20 microvolts in 8 microvolts of pink noise mixed in space. The others are "
         f"{' x '.join(map(str, SHAPE))}: a pattern about as smooth as the noise (rough in white noise), with this d' "
         "for a detector that knows the covariance (that of the stretch, separable, where it is planted into a "
         "recording as it is). *After whitening*: d' of the filter by the estimated covariance.\n\nBits right, mean "
         "over the seeds, of the best column or its complement (65 % is what all zeros give). *Separable* and "
         "*white*: `BMP` with this noise model. CP: TensorLy, the best of 5 starts, trial columns cut by two-means. "
-        "k-means: 2 and 5 clusters of trials, the best one."
+        "k-means: 2 clusters, and one more than atoms, of trials, the best one."
     )
     lines, facts_lines = [], []
     for (kind, size), some in rows.items():
@@ -341,7 +343,7 @@ def pink_run(seed, size):
 
 def pink(n_seeds):
     """Yield how many bits are wrong of those said to be so sure, in pink noise."""
-    sizes = (2.5, 3, 3.5, 4, 4.5)
+    sizes = (3, 4)
     tasks = [(seed, size) for seed in range(SEED + 1000, SEED + 1000 + n_seeds) for size in sizes]
     rows = []
     for done, row in enumerate(runs(pink_run, tasks), 1):
@@ -413,8 +415,9 @@ def recurrence_table(rows, n_atoms):
     """Return the table of recurrence."""
     text = (
         f"{n_atoms} atoms fitted to each of two random halves of the trials and assessed there alone; an atom recurs "
-        "if the other half has one with |cosine| at least 0.7 in the units of the fit. `mean=True, "
-        "noise='separable'` for EEG and ECoG, Boolean trials alone for spikes, Boolean channels for the power spectra, which have five states."
+        "if the other half has one with |cosine| at least 0.7 in the units of the fit. `mean=True, noise='separable'` "
+        "for EEG and ECoG, Boolean trials alone for spikes, Boolean channels for the power spectra, which have five "
+        "states."
     )
     groups = {
         "pass": lambda r: r[:, 0],
@@ -558,8 +561,8 @@ PARTS = {
     "null": ("Nothing that is on and off", nulls, 20),
     "power": ("Power", power, 20),
     "recurrence": ("Recurrence in the other half of the trials", recurrence, 2),
-    "pink": ("Calibration of bits in pink noise", pink, 40),
-    "cost": ("Cost", cost, 5),
+    "pink": ("Calibration of bits in pink noise", pink, 30),
+    "cost": ("Cost", cost, 3),
     "calibration": ("Calibration of bits", calibration, 30),
 }
 
@@ -583,9 +586,10 @@ def main():
     parser.add_argument("parts", nargs="*", choices=[*PARTS, []], default=[], help="which parts; all by default")
     parser.add_argument("--runs", type=int, help="seeds of each part, or cuts into halves")
     parser.add_argument("--jobs", type=int, default=2, help="processes")
+    parser.add_argument("--keep", help="folder of runs that are done, with which a run that was ended continues")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    JOBS.n = options.jobs
+    JOBS.n, JOBS.keep = options.jobs, options.keep
     for name in options.parts or PARTS:
         _, run, usual = PARTS[name]
         n = options.runs or usual
