@@ -125,35 +125,32 @@ SETTINGS = {
     "trials, white": {"boolean_modes": [2]},
     "all modes, white": {},
 }
-COUNTS = (2, 4, 8)
+COUNTS = (4, 2, 8)  # in the order in which they are run
 FEW = (12, 30, 80)
 
 
-def null_run(seed, kind, name):
-    """Return for each number of atoms what passes, replicates, is on/off, what comes in runs, and p-values."""
-    X, found = null(kind, seed, FEW), []
-    for n_atoms in COUNTS:
-        W, known = judged(X, n_atoms, seed, **SETTINGS[name])
-        p = np.full(W.n_atoms, np.nan) if W.trust.p_value is None else W.trust.p_value
-        each = np.array([(v.passes, bool(v.replicates), bool(v.is_on_off)) for v in known], dtype=bool)
-        found.append(((kind, name, n_atoms), (each.reshape(-1, 3), np.asarray(W.trust.has_runs), p)))
-    return found
+def null_run(seed, kind, name, n_atoms):
+    """Return what of each atom passes, replicates and is on/off, whether it comes in runs, and its p-value."""
+    W, known = judged(null(kind, seed, FEW), n_atoms, seed, **SETTINGS[name])
+    p = np.full(W.n_atoms, np.nan) if W.trust.p_value is None else W.trust.p_value
+    each = np.array([(v.passes, bool(v.replicates), bool(v.is_on_off)) for v in known], dtype=bool)
+    return (kind, name, n_atoms), (each.reshape(-1, 3), np.asarray(W.trust.has_runs, dtype=bool), p)
 
 
-def nulls(n_seeds):
+def nulls(n_seeds, counts=COUNTS):
     """Yield how often something passes that is not on and off."""
-    tasks = [(seed, kind, name) for seed in range(SEED, SEED + n_seeds) for name in SETTINGS for kind in NULLS]
-    rows = {}
-    for done, found in enumerate(runs(null_run, tasks), 1):
-        for case, one in found:
-            rows.setdefault(case, []).append(one)
+    seeds = range(SEED, SEED + n_seeds)
+    tasks = [(seed, kind, name, n) for n in counts for seed in seeds for name in SETTINGS for kind in NULLS]
+    rows = {(kind, name, n): [] for kind in NULLS for name in SETTINGS for n in COUNTS}
+    for done, (case, found) in enumerate(runs(null_run, tasks), 1):
+        rows[case].append(found)
         if done % (len(SETTINGS) * len(NULLS)) == 0:
             yield null_tables(rows)
 
 
 def null_tables(rows):
     """Return the tables of verdicts, of p-values and of what the verdict is made of."""
-    cells = [(name, n) for name in SETTINGS for n in COUNTS]
+    cells = [(name, n) for name in SETTINGS for n in COUNTS if rows[NULLS[-1], name, n]]
     text = (
         f"Tensors of {' x '.join(map(str, FEW))}, channel x time x trial, without anything that is on and off; seeds "
         f"from {SEED}; `assess` with its 8 fits to three quarters of the trials. Recordings have random phases, the "
@@ -267,6 +264,7 @@ def power(n_seeds):
     """Yield how often a pattern that is on and off is found, and passes."""
     cases = [("P3", 20), *((kind, size) for kind in KINDS for size in SIZES)]
     tasks = [(seed, *case) for seed in range(SEED, SEED + n_seeds) for case in cases]
+    tasks.sort(key=lambda task: task[1] != "P3")
     rows = {case: [] for case in cases}
     for done, (case, *found) in enumerate(runs(power_run, tasks), 1):
         rows[case].append(found)
@@ -276,22 +274,25 @@ def power(n_seeds):
 
 def power_tables(rows):
     """Return the tables of bits and of verdicts."""
-    n_runs = len(rows["P3", 20])
     text = (
-        f"One pattern, on in 35 % of the trials; {n_runs} seeds from {SEED}; two atoms or terms in white and pink noise, four otherwise, `mean=True`. P3: 31 "
-        "x 60 x 120, 20 microvolts in 8 microvolts of pink noise mixed in space. The others are "
-        f"{' x '.join(map(str, SHAPE))}: a pattern about as smooth as the noise (rough in white noise), with this d' "
-        "for a detector that knows the covariance (that of the stretch, separable, where it is planted into a "
+        f"One pattern, on in 35 % of the trials; seeds from {SEED}; two atoms or terms in white and pink noise, four "
+        "otherwise, `mean=True`. P3: 31 x 60 x 120, 20 microvolts in 8 microvolts of pink noise mixed in space. The "
+        f"others are {' x '.join(map(str, SHAPE))}: a pattern about as smooth as the noise (rough in white noise), with "
+        "this d' for a detector that knows the covariance (that of the stretch, separable, where it is planted into a "
         "recording as it is). *After whitening*: d' of the filter by the estimated covariance.\n\nBits right, mean "
         "over the seeds, of the best column or its complement (65 % is what all zeros give). *Separable* and "
         "*white*: `BMP` with this noise model. CP: TensorLy, the best of 5 starts, trial columns cut by two-means. "
-        "k-means: 2 clusters, and one more than atoms, of trials, the best one."
+        "k-means: 2 clusters of trials and one more than there are atoms, the best one."
     )
     lines, facts_lines = [], []
     for (kind, size), some in rows.items():
+        if not some:
+            continue
         name = "P3" if kind == "P3" else f"{kind}, d' {size}"
         bits = {method: np.array([r[0][method] for r in some]) for method in METHODS}
-        lines.append([name, f"{np.mean([r[2] for r in some]):.1f}", *(percent(bits[m].mean()) for m in METHODS)])
+        lines.append(
+            [name, len(some), f"{np.mean([r[2] for r in some]):.1f}", *(percent(bits[m].mean()) for m in METHODS)]
+        )
         each, n = [r[1] for r in some], len(some)
         counts = [np.sum(bits["separable"] >= 0.93), sum(f[1] for f in each), sum(f[2] for f in each)]
         shares = [f"{count} of {n}" for count in counts]
@@ -303,7 +304,7 @@ def power_tables(rows):
         "comes back, called on/off, passed; and how many other atoms pass in all seeds together (recordings may hold "
         "more that is on and off)."
     )
-    first = table(["", "d' after whitening", *METHODS], lines)
+    first = table(["", "seeds", "d' after whitening", *METHODS], lines)
     return "\n\n".join([text, first, second, table(head, facts_lines), bits_table(rows)])
 
 
