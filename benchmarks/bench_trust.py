@@ -278,9 +278,9 @@ def power_tables(rows):
         f"One pattern, on in 35 % of the trials; seeds from {SEED}; two atoms or terms in white and pink noise, four "
         "otherwise, `mean=True`. P3: 31 x 60 x 120, 20 microvolts in 8 microvolts of pink noise mixed in space. The "
         f"others are {' x '.join(map(str, SHAPE))}: a pattern about as smooth as the noise (rough in white noise), "
-        "with this d' for a detector that knows the covariance (that of the stretch, separable, where it is planted into "
-        "a recording as it is). *After whitening*: d' of the filter by the estimated covariance.\n\nBits right, mean "
-        "over the seeds, of the best column or its complement (65 % is what all zeros give). *Separable* and "
+        "with this d' for a detector that knows the covariance (that of the stretch, separable, where it is planted "
+        "into a recording as it is). *After whitening*: d' of the filter by the estimated covariance.\n\nBits right, "
+        "mean over the seeds, of the best column or its complement (65 % is what all zeros give). *Separable* and "
         "*white*: `BMP` with this noise model. CP: TensorLy, the best of 5 starts, trial columns cut by two-means. "
         "k-means: 2 clusters of trials and one more than there are atoms, the best one."
     )
