@@ -21,8 +21,8 @@ class Verdict(NamedTuple):
 
     It `replicates` if its pattern comes back in at least 60 % of the fits to parts of the data, and is on/off if its
     amplitudes in slices that a fit has not seen are two groups, not one hump. It is significant if it is more than
-    noise that is independent between slices, at a false discovery rate of 5 %; without a test, False for atoms that are
-    no larger than those of pure noise. It `passes` if it replicates, is on/off, does not come in runs, and is not doubled
+    noise that is independent between slices, at a false discovery rate of 5 %; without a test, False for atoms no
+    larger than those of pure noise. It `passes` if it replicates, is on/off, does not come in runs, and is not doubled
     or canceled by other atoms.
 
     Examples
