@@ -1,5 +1,6 @@
 from dataclasses import replace
 from itertools import combinations, product
+
 import numpy as np
 import pytest
 from samples import random_atom
