@@ -30,7 +30,7 @@ def solved():
 def rows():
     """Return what is asked, what boolcp answers, what others do, and the table with conditions and all other rows."""
     syn, time = ("refine_synthetic", ("Syn2", "1.0")), ("refine_time",)
-    fit, digits, disk = "Syn2, 150^3, 15 atoms", ("default_labels", ("digits", "10")), "scale_disk"
+    fit, disk = "Syn2, 150^3, 15 atoms", "scale_disk"
     ratio, als = f"{float(cell(*syn, 5)):.2f}", f"{float(cell(*syn, 8)):.2f}"
     yield (
         "15 atoms in noise, 150 x 150 x 150: error relative to a fit that knows the bits",
@@ -54,9 +54,6 @@ def rows():
     default = (disk, ("complete",))
     cost = f"{cell(*default, 6)} s in {cell(*default, 2)}, {cell(*default, 4)} passes"
     yield "processor seconds for a file of 8 GB, 10 atoms, no wrong bit", cost, "", (disk,)
-    codes = f"{cell(*digits, 6)} (k-means), {cell(*digits, 5)} (NMF), {cell(*digits, 4)} (CP)"
-    what = '10 bits for each of 400 digits (`atom_rank="block"`): balanced accuracy of the labels'
-    yield what, cell(*digits, 2), codes, digits
     yield (
         "runs in which an atom passes where nothing is on and off, four atoms, ten kinds of noise and drift",
         cell("trust", ("all ten kinds",), 2),

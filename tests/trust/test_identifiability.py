@@ -52,8 +52,7 @@ def test_kruskal_rank_of_many_columns_is_a_lower_bound(rng):
 def test_kruskal_condition_is_the_formula_of_the_paper():
     truth = make_boolean_cp((9, 9, 9), 5, random_state=0).truth
     condition = kruskal_condition(truth)
-    assert condition.ranks == (5, 5, 5)
-    assert condition and condition.holds  # 5 <= (5 + 5 + 5 - 2) / 2
+    assert condition.ranks == (5, 5, 5) and condition and condition.holds  # 5 <= (5 + 5 + 5 - 2) / 2
     factors = [A.copy() for A in truth.factors]
     factors[2][:, 1] = -2 * factors[2][:, 0]
     assert kruskal_condition(factors).ranks == (5, 5, 1)
