@@ -1,9 +1,21 @@
 """For tests and the examples in docstrings alike."""
 
+import importlib.util
 import shutil
 import sys
 
+import numpy
 import pytest
+
+import boolcp
+
+
+@pytest.fixture(autouse=True)
+def names_of_examples(doctest_namespace):
+    """Give examples in docstrings what they take for granted: boolcp, np and, where it is installed, xr."""
+    doctest_namespace |= {"boolcp": boolcp, "np": numpy}
+    if "xr" not in doctest_namespace and importlib.util.find_spec("xarray"):
+        doctest_namespace["xr"] = importlib.import_module("xarray")
 
 
 @pytest.fixture(autouse=True)

@@ -26,7 +26,6 @@ class PathPoint:
 
     Examples
     --------
-    >>> import boolcp
     >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
     >>> points = boolcp.atomic_norm_path(X, n_alphas=3, random_state=0)
     >>> [point.decomposition.n_atoms for point in points][0], points[0].alpha > points[2].alpha
@@ -76,7 +75,6 @@ class AtomicNorm(BaseEstimator):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
     >>> model = boolcp.AtomicNorm(random_state=0).fit(X)
     >>> model.duality_gap_ <= 0.01, model.decomposition_.n_atoms >= 2
@@ -115,7 +113,6 @@ class AtomicNorm(BaseEstimator):
 
         Examples
         --------
-        >>> import boolcp
         >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
         >>> boolcp.AtomicNorm(alpha=1e6).fit(X).decomposition_.n_atoms  # above alpha_max nothing is left
         0
@@ -152,7 +149,6 @@ class AtomicNorm(BaseEstimator):
 
         Examples
         --------
-        >>> import boolcp
         >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
         >>> print(boolcp.AtomicNorm(alpha=20.0, random_state=0).fit(X).summary().splitlines()[-1][:55])
         proved: no decomposition has an objective lower by more
@@ -190,7 +186,6 @@ def alpha_max(
 
     Examples
     --------
-    >>> import boolcp
     >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
     >>> largest = boolcp.alpha_max(X, random_state=0)
     >>> [boolcp.AtomicNorm(alpha=share * largest, random_state=0).fit(X).decomposition_.n_atoms for share in (1, 0.5)]
@@ -226,7 +221,6 @@ def atomic_norm_path(
 
     Examples
     --------
-    >>> import boolcp
     >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
     >>> [point.decomposition.n_atoms > 0 for point in boolcp.atomic_norm_path(X, n_alphas=3, random_state=0)]
     [False, True, True]

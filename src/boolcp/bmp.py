@@ -102,7 +102,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
     >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
     >>> model.decomposition_.n_atoms, model.get_feature_names_out().tolist(), model.summary()[:7]
@@ -152,7 +151,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> boolcp.BMP.as_published(5)
         BMP(atom_rank='block', n_atoms=5, refine=False)
         """
@@ -193,7 +191,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
         BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
@@ -289,7 +286,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp, pathlib, tempfile
+        >>> import pathlib, tempfile
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "fit.npz"
         >>> stop = boolcp.BMP(3, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
@@ -319,7 +316,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
         >>> filled = boolcp.BMP(n_atoms=2, random_state=0).fit(X).complete(X)
         >>> bool(boolcp.metrics.rmse(filled, clean) < 1e-6)
@@ -361,7 +357,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
         >>> model.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
@@ -396,7 +391,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
         (20, 3)
@@ -408,7 +402,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
         >>> model.inverse_transform(model.transform(X)).shape
@@ -435,7 +428,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         Examples
         --------
-        >>> import boolcp
         >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
         >>> round(boolcp.BMP(n_atoms=3, random_state=0).fit(X).score(X), 3)
         0.99
@@ -600,7 +592,6 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, random_state=0)
     >>> boolcp.decompose(X, 2, random_state=0).n_atoms
     2

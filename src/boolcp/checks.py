@@ -23,7 +23,7 @@ class BoolcpWarning(UserWarning):
 
     Examples
     --------
-    >>> import warnings, boolcp
+    >>> import warnings
     >>> warnings.simplefilter("error", boolcp.BoolcpWarning)
     """
 
@@ -33,7 +33,7 @@ class DegenerateAtomsWarning(BoolcpWarning):
 
     Examples
     --------
-    >>> import warnings, boolcp
+    >>> import warnings
     >>> warnings.simplefilter("ignore", boolcp.DegenerateAtomsWarning)
     """
 

@@ -15,10 +15,8 @@ def rmse(X: Any, Y: Any) -> float:
 
     Examples
     --------
-    >>> from boolcp.datasets import make_boolean_cp
-    >>> from boolcp.metrics import rmse
-    >>> X, clean, truth = make_boolean_cp((20, 20, 20), 3, noise=0.5, random_state=0)
-    >>> round(rmse(X, truth), 2)
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 3, noise=0.5, random_state=0)
+    >>> round(boolcp.metrics.rmse(X, truth), 2)
     0.5
     """
     X, Y = (np.asarray(Z.to_tensor() if hasattr(Z, "to_tensor") else Z, dtype=float) for Z in (X, Y))
@@ -39,10 +37,8 @@ def hamming_error(estimate: BooleanCP, truth: BooleanCP) -> float:
 
     Examples
     --------
-    >>> from boolcp.datasets import make_boolean_cp
-    >>> from boolcp.metrics import hamming_error
-    >>> truth = make_boolean_cp((20, 20, 20), 4, random_state=0).truth
-    >>> hamming_error(truth[::-1], truth), hamming_error(truth[:2], truth)
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> boolcp.metrics.hamming_error(truth[::-1], truth), boolcp.metrics.hamming_error(truth[:2], truth)
     (0.0, 0.25)
     """
     _check_pair(estimate, truth)
@@ -71,10 +67,8 @@ def factor_match_score(estimate: Any, truth: Any) -> float:
 
     Examples
     --------
-    >>> from boolcp.datasets import make_boolean_cp
-    >>> from boolcp.metrics import factor_match_score
-    >>> truth = make_boolean_cp((20, 20, 20), 4, random_state=0).truth
-    >>> round(factor_match_score(truth[::-1], truth), 6)
+    >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
+    >>> round(boolcp.metrics.factor_match_score(truth[::-1], truth), 6)
     1.0
     """
     if isinstance(estimate, BooleanCP) and isinstance(truth, BooleanCP):

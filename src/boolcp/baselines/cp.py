@@ -21,7 +21,6 @@ class RealCP(NamedTuple):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
     >>> weights, factors = boolcp.baselines.CP(2, random_state=0).fit(X).decomposition_
     >>> weights.shape, [A.shape for A in factors]
@@ -49,9 +48,7 @@ class RealCP(NamedTuple):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from boolcp.baselines import RealCP
-        >>> RealCP(np.array([2.0]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
+        >>> boolcp.baselines.RealCP(np.array([2.0]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
         [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
         """
         return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(self.shape)
@@ -80,7 +77,6 @@ class CP(Baseline):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 3, random_state=0)
     >>> model = boolcp.baselines.CP(3, random_state=0).fit(X)
     >>> bool(boolcp.metrics.rmse(model.decomposition_.to_tensor(), clean) < 1e-3)
@@ -139,7 +135,6 @@ class TuckerForm(NamedTuple):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
     >>> core, factors = boolcp.baselines.Tucker(2).fit(X).decomposition_
     >>> core.shape, [U.shape for U in factors]
@@ -162,9 +157,7 @@ class TuckerForm(NamedTuple):
 
         Examples
         --------
-        >>> import numpy as np
-        >>> from boolcp.baselines import TuckerForm
-        >>> TuckerForm(np.array([[2.0]]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
+        >>> boolcp.baselines.TuckerForm(np.array([[2.0]]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
         [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
         """
         W = self.core
@@ -190,7 +183,6 @@ class Tucker(Baseline):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 3, random_state=0)
     >>> model = boolcp.baselines.Tucker(3).fit(X)
     >>> model.decomposition_.core.shape, bool(model.loss_ < 1e-12)

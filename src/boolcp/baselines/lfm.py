@@ -41,7 +41,6 @@ class LFM(Baseline):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), [1, 0, 0], random_state=0)
     >>> model = boolcp.baselines.LFM(1, mode=0, random_state=0).fit(X)
     >>> model.decomposition_.n_atoms, bool(model.loss_ < 1e-12)
@@ -87,7 +86,6 @@ class LFMmix(Baseline):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 3, random_state=0)
     >>> [W.n_atoms for W in boolcp.baselines.LFMmix(3, random_state=0).fit(X).path_]
     [0, 1, 2, 3]

@@ -40,7 +40,6 @@ class SUSTain(Baseline):
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), [1, 0, 0], random_state=0)
     >>> model = boolcp.baselines.SUSTain(1, boolean_modes=[0], random_state=0).fit(X)
     >>> boolcp.metrics.hamming_error(model.decomposition_, truth)

@@ -46,8 +46,7 @@ class Recording:
 
     Examples
     --------
-    >>> from boolcp.datasets import simulate_recording
-    >>> recording = simulate_recording(random_state=0)
+    >>> recording = boolcp.datasets.simulate_recording(random_state=0)
     >>> recording.X.shape, recording.positions.shape, recording.truth.n_atoms
     ((32, 200, 60), (32, 2), 3)
     """
@@ -87,8 +86,7 @@ def simulate_recording(
 
     Examples
     --------
-    >>> from boolcp.datasets import simulate_recording
-    >>> simulate_recording(random_state=0)
+    >>> boolcp.datasets.simulate_recording(random_state=0)
     Recording(32 channels x 200 samples x 60 trials: evoked response, beta burst, sustained shift)
     """
     for name, size, least in (("n_channels", n_channels, 8), ("n_times", n_times, 50), ("n_trials", n_trials, 4)):
@@ -159,8 +157,7 @@ class EcogSimulation:
 
     Examples
     --------
-    >>> from boolcp.datasets import simulate_ecog
-    >>> simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0).patterns
+    >>> boolcp.datasets.simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0).patterns
     ('area rhythm', 'up state', 'slow wave')
     """
 
@@ -174,8 +171,7 @@ class EcogSimulation:
 
         Examples
         --------
-        >>> from boolcp.datasets import simulate_ecog
-        >>> simulate_ecog(16, 4, trial_ms=500, random_state=0).tensor("anesthesia").shape
+        >>> boolcp.datasets.simulate_ecog(16, 4, trial_ms=500, random_state=0).tensor("anesthesia").shape
         (16, 500, 4)
         """
         from boolcp import prepare
@@ -188,7 +184,7 @@ class EcogSimulation:
 
         Examples
         --------
-        >>> import tempfile, boolcp
+        >>> import tempfile
         >>> folder = f"{tempfile.mkdtemp()}/recording"
         >>> boolcp.datasets.simulate_ecog(16, 4, trial_ms=500, random_state=0).write_neurotycho(folder)
         >>> boolcp.open_tensor(folder, condition="Anesthetized").sizes["channel"]
@@ -232,8 +228,7 @@ def simulate_ecog(
 
     Examples
     --------
-    >>> from boolcp.datasets import simulate_ecog
-    >>> simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
+    >>> boolcp.datasets.simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
     EcogSimulation(16 channels, 4 trials of 500 ms: rest, anesthesia, recovery)
     """
     for name, size, least in (("n_channels", n_channels, 8), ("n_trials", n_trials, 2), ("trial_ms", trial_ms, 100)):

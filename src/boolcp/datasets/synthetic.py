@@ -21,8 +21,7 @@ class Synthetic(NamedTuple):
 
     Examples
     --------
-    >>> from boolcp.datasets import make_boolean_cp
-    >>> X, clean, truth = make_boolean_cp((5, 6, 7), 2, noise=0.1, random_state=0)
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((5, 6, 7), 2, noise=0.1, random_state=0)
     >>> X.shape, truth.n_atoms
     ((5, 6, 7), 2)
     """
@@ -67,8 +66,7 @@ def make_boolean_cp(
 
     Examples
     --------
-    >>> from boolcp.datasets import make_boolean_cp
-    >>> X, clean, truth = make_boolean_cp((20, 30, 40), [2, 0, 1], noise=0.1, random_state=0)
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 30, 40), [2, 0, 1], noise=0.1, random_state=0)
     >>> truth
     BooleanCP(20 x 30 x 40, 3 atoms: 2 along mode 0, 0 along mode 1, 1 along mode 2)
     >>> X.shape, round(float((X - clean).std()), 2)
@@ -109,8 +107,7 @@ def load_syn(which: int, *, noise: float = 1.0, missing: float = 0.0, random_sta
 
     Examples
     --------
-    >>> from boolcp.datasets import load_syn
-    >>> load_syn(1, random_state=0).truth
+    >>> boolcp.datasets.load_syn(1, random_state=0).truth
     BooleanCP(150 x 150 x 150, 9 atoms: 3 along mode 0, 3 along mode 1, 3 along mode 2)
     """
     if not isinstance(which, int | np.integer) or which not in range(len(SYN_ATOMS)):

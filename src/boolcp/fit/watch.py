@@ -27,7 +27,6 @@ class Progress:
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
     >>> seen = []
     >>> model = boolcp.BMP(2, random_state=0).fit(X, callback=seen.append)

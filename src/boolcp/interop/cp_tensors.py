@@ -18,7 +18,6 @@ def to_tensorly(W: BooleanCP) -> Any:
 
     Examples
     --------
-    >>> import boolcp
     >>> boolcp.interop.to_tensorly(boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth).rank
     2
     """
@@ -35,7 +34,6 @@ def from_tensorly(cp: Any, *, boolean_modes: Sequence[int] | None = None, labels
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((4, 5, 6), 2, random_state=0).truth
     >>> boolcp.interop.from_tensorly((truth.weights, truth.factors)).boolean_mode.tolist()
     [0, 1]

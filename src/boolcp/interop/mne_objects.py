@@ -40,7 +40,7 @@ def from_mne(inst: Any, *, picks: str | list = "data", reject: bool = False) -> 
 
     Examples
     --------
-    >>> import boolcp, mne, numpy as np
+    >>> import mne
     >>> raw = mne.io.RawArray(np.full((2, 100), 1e-6), mne.create_info(["Fz", "Cz"], 100.0, "eeg"), verbose=False)
     >>> X = boolcp.interop.from_mne(raw)
     >>> dict(X.sizes), float(X[0, 0]), X.attrs["units"]
@@ -76,7 +76,6 @@ def to_annotations(W: BooleanCP, *, orig_time: Any = None) -> Any:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.outer([1, 0, 0, 1, 1, 0], [1, 2, 3.0]), {"time": np.arange(6) / 10}, ("time", "channel"))
     >>> W = boolcp.decompose(X, 1, boolean_modes=["time"], random_state=0)
     >>> boolcp.interop.to_annotations(W).onset.round(1).tolist()
@@ -94,7 +93,7 @@ def add_metadata(epochs: Any, W: BooleanCP) -> Any:
 
     Examples
     --------
-    >>> import boolcp, mne, numpy as np
+    >>> import mne
     >>> info = mne.create_info(2, 100.0, "eeg")
     >>> values = 1e-6 * np.array([1, 0, 1, 0])[:, None, None] * np.ones((4, 2, 30))
     >>> epochs = mne.EpochsArray(values, info, verbose=False)

@@ -114,10 +114,9 @@ def read_table(path: str | Path, **options: Any) -> Any:
     Examples
     --------
     >>> import pathlib, tempfile
-    >>> from boolcp.io import read_table
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "trials.csv"
     >>> _ = path.write_text("trial,drug,dose\n0,propofol,1.5\n1,none,\n")
-    >>> read_table(path)["drug"].tolist()
+    >>> boolcp.io.read_table(path)["drug"].tolist()
     ['propofol', 'none']
     """
     path = Path(check_exists(path))

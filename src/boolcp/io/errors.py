@@ -12,8 +12,7 @@ class FileError(ValueError):
 
     Examples
     --------
-    >>> from boolcp.io import FileError
-    >>> str(FileError("data.npy", "the file is empty", "Copy it again."))
+    >>> str(boolcp.io.FileError("data.npy", "the file is empty", "Copy it again."))
     'data.npy: the file is empty. Copy it again.'
     """
 

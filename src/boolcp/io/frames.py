@@ -34,7 +34,7 @@ def from_dataframe(df: Any, modes: Sequence[str] | None = None, value: str | Non
 
     Examples
     --------
-    >>> import boolcp, pandas as pd
+    >>> import pandas as pd
     >>> rows = {"person": ["a", "a", "b"], "day": [1, 2, 1], "titer": [3.0, 4.0, 5.0], "sex": ["f", "f", "m"]}
     >>> X = boolcp.from_dataframe(pd.DataFrame(rows), modes=["person", "day"], value="titer")
     >>> X.values.tolist(), X["sex"].values.tolist()

@@ -92,7 +92,7 @@ def open_tensor(
 
     Examples
     --------
-    >>> import boolcp, numpy as np, pathlib, tempfile
+    >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "recording.npz"
     >>> np.savez(path, data=np.zeros((4, 500)), fs=250.0)
     >>> X = boolcp.open_tensor(path, dims=("channel", "time"))

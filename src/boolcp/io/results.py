@@ -56,7 +56,7 @@ def save(
 
     Examples
     --------
-    >>> import boolcp, tempfile
+    >>> import tempfile
     >>> X, path = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).X, f"{tempfile.mkdtemp()}/result.nc"
     >>> boolcp.save(boolcp.BMP(2, random_state=0).fit(X), path, data=X)
     >>> boolcp.load(path).n_atoms, boolcp.io.load_provenance(path)["parameters"]["n_atoms"]
@@ -87,7 +87,7 @@ def load(path: str | Path) -> BooleanCP:
 
     Examples
     --------
-    >>> import boolcp, tempfile
+    >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/truth.nc"
     >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.save(path)
     >>> boolcp.load(path)
@@ -103,7 +103,7 @@ def load_provenance(path: str | Path) -> dict[str, Any]:
 
     Examples
     --------
-    >>> import boolcp, tempfile
+    >>> import tempfile
     >>> path = f"{tempfile.mkdtemp()}/truth.nc"
     >>> boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0).truth.save(path)
     >>> sorted(boolcp.io.load_provenance(path))

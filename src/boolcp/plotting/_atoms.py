@@ -35,7 +35,6 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).truth
     >>> ax = boolcp.plotting.plot_boolean(truth, 0)
     >>> bool((ax.images[0].get_array()[0] == truth.atoms[0].z).all())
@@ -83,7 +82,6 @@ def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).truth
     >>> float(abs(boolcp.plotting.plot_real(truth, 0, 1).lines[0].get_ydata()).max())
     1.0
@@ -165,7 +163,6 @@ def plot_atoms(W: BooleanCP, atoms: Any = None, figure: Any = None) -> Any:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8, 5), 3, random_state=0).truth
     >>> len(boolcp.plotting.plot_atoms(truth, [0, 2]).axes)
     8
@@ -252,7 +249,6 @@ def condition_means(W: BooleanCP, mode: int, condition: Any = "condition") -> An
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((6, 7, 8), 2, random_state=0).truth
     >>> means = boolcp.plotting.condition_means(truth, 0, ["rest"] * 3 + ["task"] * 3)
     >>> means.conditions, means.mean.shape

@@ -13,7 +13,6 @@ def plot_selection(selection: Any, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> import boolcp, numpy as np
     >>> selection = boolcp.Selection(1, (np.array([1.0]), np.array([1.0, 0.2])), "8 fits")
     >>> boolcp.plotting.plot_selection(selection).get_ylabel()
     'atoms that come back'
@@ -39,7 +38,6 @@ def plot_on_off(W: Any, atom: int = 0, ax: Any = None) -> Any:
 
     Examples
     --------
-    >>> import boolcp
     >>> X = boolcp.datasets.make_boolean_cp((8, 9, 40), 1, boolean_modes=[2], noise=0.1, random_state=0).X
     >>> W = boolcp.decompose(X, 1, boolean_modes=[2], random_state=0)
     >>> boolcp.plotting.plot_on_off(boolcp.assess(X, W, n_parts=4, random_state=0)).get_xlabel()

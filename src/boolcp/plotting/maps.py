@@ -45,7 +45,6 @@ def plot_electrodes(
 
     Examples
     --------
-    >>> import boolcp
     >>> positions, areas = boolcp.datasets.ecog.cortex(128)
     >>> len(boolcp.plotting.plot_electrodes(positions, areas == "LV").collections[-1].get_offsets())
     128

@@ -19,7 +19,6 @@ def select(X: DataArray, dim: str, values: Iterable[Any]) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((3, 5)), {"channel": [1, 2, 3]}, ("channel", "time"))
     >>> boolcp.prepare.select(X, "channel", ["3", 1])["channel"].values.tolist()
     [3, 1]
@@ -47,7 +46,6 @@ def select_condition(X: DataArray, condition: str) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 4)), {"condition": ("trial", ["a", "b", "a", "b"])}, ("channel", "trial"))
     >>> boolcp.prepare.select_condition(X, "b").shape
     (2, 2)
@@ -107,7 +105,6 @@ def list_conditions(X: DataArray) -> list[tuple[str, float, float]]:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> attrs = {"condition_label": ["rest"], "condition_start": [0.0], "condition_stop": [2.0]}
     >>> boolcp.prepare.list_conditions(xr.DataArray(np.zeros((1, 3)), dims=("channel", "time"), attrs=attrs))
     [('rest', 0.0, 2.0)]
@@ -130,7 +127,6 @@ def reject(X: DataArray, *, peak_to_peak: float | None = None, table: Table | No
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 50, 3)), dims=("channel", "time", "trial"))
     >>> X[1, 20, 2] = 900
     >>> Y = boolcp.prepare.reject(X, peak_to_peak=150)

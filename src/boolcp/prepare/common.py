@@ -16,7 +16,6 @@ def sampling_rate(X: DataArray) -> float:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> boolcp.prepare.sampling_rate(xr.DataArray(np.zeros(4), {"time": np.arange(4) / 250}, ("time",)))
     250.0
     """

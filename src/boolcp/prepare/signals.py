@@ -16,7 +16,6 @@ def common_average(X: DataArray) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.array([[1.0, 2.0], [3.0, 6.0]]), dims=("channel", "time"))
     >>> boolcp.prepare.common_average(X).values.tolist()
     [[-1.0, -2.0], [1.0, 2.0]]
@@ -33,7 +32,6 @@ def bipolar(X: DataArray, pairs: Iterable[tuple[Any, Any]]) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.array([[1, 2], [3, 6]], dtype="int16"), {"channel": [7, 8]}, ("channel", "time"))
     >>> boolcp.prepare.bipolar(X, [(8, 7)]).to_series().tolist()
     [2.0, 4.0]
@@ -60,7 +58,6 @@ def band_pass(X: DataArray, low: float | None, high: float | None, *, order: int
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> time = np.arange(1000) / 100
     >>> wave = np.sin(2 * np.pi * 10 * time) + np.sin(2 * np.pi * 40 * time)
     >>> X = xr.DataArray(wave[None], {"time": time}, ("channel", "time"))
@@ -84,7 +81,6 @@ def envelope(X: DataArray, kind: str = "amplitude") -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> time = np.arange(1000) / 100
     >>> X = xr.DataArray(3 * np.sin(2 * np.pi * 10 * time)[None], {"time": time}, ("channel", "time"))
     >>> float(boolcp.prepare.envelope(X).median().round(2))
@@ -110,7 +106,6 @@ def resample(X: DataArray, rate: float) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.ones((2, 3000)), {"time": np.arange(3000) / 1000}, ("channel", "time"))
     >>> boolcp.prepare.resample(X, 100).shape
     (2, 300)
@@ -134,7 +129,6 @@ def zscore(X: DataArray, dim: str = "channel") -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> boolcp.prepare.zscore(xr.DataArray(np.array([[1.0, 3.0]]), dims=("channel", "time"))).values.tolist()
     [[-1.0, 1.0]]
     """
@@ -157,7 +151,6 @@ def baseline(X: DataArray, start: Any = None, stop: float | None = 0.0) -> DataA
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.array([[5.0, 5.0, 7.0, 8.0]]), {"time": [-0.2, -0.1, 0.0, 0.1]}, ("channel", "time"))
     >>> boolcp.prepare.baseline(X).values.tolist()
     [[0.0, 0.0, 2.0, 3.0]]

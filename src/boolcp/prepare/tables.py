@@ -58,7 +58,6 @@ def add_table(X: DataArray, table: Table, dim: str | None = None) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((4, 3)), dims=("channel", "trial"))
     >>> X = boolcp.prepare.add_table(X, {"condition": ["go", "stop", "go"], "reaction_time": [0.3, 0.5, 0.2]})
     >>> boolcp.prepare.select_condition(X, "go")["reaction_time"].values.tolist()
@@ -111,7 +110,6 @@ def list_events(X: DataArray) -> dict[str, np.ndarray]:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = boolcp.prepare.set_events(xr.DataArray(np.zeros((2, 3)), dims=("channel", "time")), {"onset": [0.5, 1.5]})
     >>> boolcp.prepare.list_events(X)["onset"].tolist()
     [0.5, 1.5]
@@ -127,7 +125,6 @@ def set_events(X: DataArray, table: Table) -> DataArray:
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 300)), dims=("channel", "time"))
     >>> X = boolcp.prepare.set_events(X, {"onset": [0.5], "duration": [1.0], "trial_type": ["go"]})
     >>> {name: values.tolist() for name, values in boolcp.prepare.list_events(X).items()}

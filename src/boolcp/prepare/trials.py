@@ -47,7 +47,6 @@ def cut_trials(
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 1000)), {"time": np.arange(1000) / 100}, ("channel", "time"))
     >>> dict(boolcp.prepare.cut_trials(X, 3000).sizes)
     {'channel': 2, 'time': 300, 'trial': 3}
@@ -191,7 +190,6 @@ def stack_trials(
 
     Examples
     --------
-    >>> import boolcp, numpy as np
     >>> trials = [np.ones((2, 50)), np.ones((2, 80)), np.ones((2, 60))]
     >>> X = boolcp.prepare.stack_trials(trials, sampling_rate=100, table={"condition": ["a", "b", "a"]})
     >>> dict(X.sizes), int(np.isnan(X.values[0]).sum(axis=0)[0])
@@ -230,7 +228,6 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
 
     Examples
     --------
-    >>> import boolcp, numpy as np, xarray as xr
     >>> X = xr.DataArray(np.zeros((2, 3)), {"channel": ["Fz", "Cz"]}, ("channel", "freq"))
     >>> boolcp.prepare.join([X, X[::-1]], "state", ["awake", "asleep"])["channel"].values.tolist()
     ['Fz', 'Cz']
@@ -283,7 +280,6 @@ def count_events(
 
     Examples
     --------
-    >>> import boolcp
     >>> X = boolcp.prepare.count_events([0, 0, 1], [1.0, 7.0, 12.0], [0, 0, 1], bin_ms=5, stop=15)
     >>> X.sel(unit=0, trial=0).values.tolist()
     [1.0, 1.0, 0.0]
@@ -333,7 +329,6 @@ def count_spikes(
 
     Examples
     --------
-    >>> import boolcp
     >>> table = {"onset": [1.0, 3.0], "stop": [1.2, 3.3]}
     >>> X = boolcp.prepare.count_spikes([[1.01, 1.02, 3.2], [3.0]], table, bin_ms=100)
     >>> X.sel(unit=0).values.T.tolist()

@@ -21,11 +21,9 @@ def whiten(X: DataArray, modes: Sequence[str] = ("channel", "time"), *, over: st
 
     Examples
     --------
-    >>> import numpy as np, xarray as xr
-    >>> from boolcp import prepare
     >>> values = np.random.default_rng(0).standard_normal((3, 40, 50)) * np.array([1.0, 10.0, 100.0])[:, None, None]
     >>> X = xr.DataArray(values, dims=("channel", "time", "trial"))
-    >>> prepare.whiten(X).std(("time", "trial")).values.round(1).tolist()
+    >>> boolcp.prepare.whiten(X).std(("time", "trial")).values.round(1).tolist()
     [0.2, 1.1, 1.4]
     """
     for mode in (*modes, over):

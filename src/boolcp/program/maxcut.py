@@ -76,8 +76,6 @@ class BooleanQuadratic:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import boolcp
     >>> C = np.array([[2.0, 1.0, -1.0], [1.0, 2.0, -1.0], [-1.0, -1.0, 1.0]])
     >>> boolcp.maximize_boolean_rayleigh(C)
     BooleanQuadratic(z: 2 of 3 bits, value=3, bound=3, ratio=1.0000)
@@ -128,8 +126,6 @@ def maximize_boolean_quadratic(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import boolcp
     >>> C = np.array([[2.0, 1.0, -1.0], [1.0, 2.0, -1.0], [-1.0, -1.0, 1.0]])
     >>> best = boolcp.maximize_boolean_quadratic(C)
     >>> best.z.tolist(), best.value
@@ -163,8 +159,6 @@ def maximize_boolean_rayleigh(
 
     Examples
     --------
-    >>> import numpy as np
-    >>> import boolcp
     >>> C = np.array([[2.0, 1.0, -1.0], [1.0, 2.0, -1.0], [-1.0, -1.0, 1.0]])
     >>> best = boolcp.maximize_boolean_rayleigh(C)
     >>> best.z.tolist(), best.value, round(best.bound, 3)

@@ -45,11 +45,10 @@ def write_report(
 
     Examples
     --------
-    >>> import boolcp, pathlib, tempfile
-    >>> from boolcp.report import write_report
+    >>> import pathlib, tempfile
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, random_state=0)
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "report.html"
-    >>> write_report(boolcp.BMP(2, random_state=0).fit(X), path)
+    >>> boolcp.report.write_report(boolcp.BMP(2, random_state=0).fit(X), path)
     >>> path.read_text().count('<article class="card"')
     2
     """

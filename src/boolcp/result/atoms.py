@@ -52,9 +52,7 @@ class Atom:
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from boolcp import Atom
-    >>> atom = Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
+    >>> atom = boolcp.Atom(0, [True, False, True], (np.array([[0.6], [0.8]]), np.array([[1.0]])))
     >>> atom, atom.columns(0).tolist(), atom.dense_block().tolist()
     (Atom(mode=0, 2 of 3 on, rank 1), [[1.0], [0.0], [1.0]], [[0.6], [0.8]])
     """
@@ -165,7 +163,6 @@ class BooleanCP:
 
     Examples
     --------
-    >>> import boolcp, numpy as np
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
     >>> W = boolcp.decompose(X, 2, random_state=0)
     >>> weights, factors = W
@@ -557,8 +554,8 @@ class BooleanCP:
 
         Examples
         --------
-        >>> from boolcp import datasets, decompose
-        >>> W = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X, 2, random_state=0)
+        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0).X
+        >>> W = boolcp.decompose(X, 2, random_state=0)
         >>> print(W.summary())
         2 atoms of a 8 x 9 x 10 tensor, 98.7 % of the variance explained
         atom  mode  ones  rank  weight   alone  unique  certificate  sure bits

@@ -27,7 +27,6 @@ class Noise:
 
     Examples
     --------
-    >>> import numpy as np, boolcp
     >>> noise = boolcp.Noise({0: np.array([[4.0, 0.0], [0.0, 1.0]])})
     >>> noise.whiten(np.ones((2, 3))).tolist()
     [[0.5, 0.5, 0.5], [1.0, 1.0, 1.0]]
@@ -44,7 +43,6 @@ class Noise:
 
         Examples
         --------
-        >>> import numpy as np, boolcp
         >>> W = boolcp.datasets.make_boolean_cp((3, 4), [1, 0], random_state=0).truth
         >>> noise = boolcp.Noise({1: 4 * np.eye(4)})
         >>> bool(np.isclose(noise.whiten_atoms(W).weights, W.weights / 2).all())
@@ -57,7 +55,6 @@ class Noise:
 
         Examples
         --------
-        >>> import numpy as np, boolcp
         >>> W = boolcp.datasets.make_boolean_cp((3, 4), [1, 0], random_state=0).truth
         >>> noise = boolcp.Noise({1: 4 * np.eye(4)})
         >>> bool(np.isclose(noise.restore_atoms(W).weights, 2 * W.weights).all())

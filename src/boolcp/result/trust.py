@@ -97,8 +97,8 @@ class Trust:
 
     Examples
     --------
-    >>> from boolcp import datasets, decompose
-    >>> trust = decompose(datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X, 2, random_state=0).trust
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X
+    >>> trust = boolcp.decompose(X, 2, random_state=0).trust
     >>> [len(odds) for odds in trust.odds], round(trust.sigma, 1), trust.replication
     ([9, 8], 1.0, None)
     """
@@ -125,7 +125,6 @@ class Trust:
 
         Examples
         --------
-        >>> import boolcp, numpy as np
         >>> boolcp.Trust(replication=np.array([1.0, 0.5])).take([1]).replication.tolist()
         [0.5]
         """
@@ -185,7 +184,6 @@ class UncertainBit(NamedTuple):
 
     Examples
     --------
-    >>> import boolcp
     >>> boolcp.UncertainBit(atom=0, entry=3, label="trial 3", is_on=False, confidence=0.8).label
     'trial 3'
     """

@@ -33,7 +33,6 @@ def assess(X: Any, W: Any, *, mask: Any = None, weights: Any = None, random_stat
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
     >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
     >>> W = boolcp.assess(X, W, n_parts=4, random_state=0)
@@ -68,7 +67,6 @@ def consensus(
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
     >>> boolcp.consensus(X, 4, boolean_modes=[2], n_parts=4, random_state=0).n_atoms
     2

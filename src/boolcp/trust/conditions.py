@@ -58,7 +58,6 @@ class ConditionTest:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
     >>> state = ["rest" if on else "task" for on in truth.atoms[0].z]  # as if trials of atom 0 were those of rest
     >>> boolcp.compare_conditions(truth, state)
@@ -85,7 +84,6 @@ class ConditionTest:
 
         Examples
         --------
-        >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
         >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
         [True, False]
@@ -97,7 +95,6 @@ class ConditionTest:
 
         Examples
         --------
-        >>> import boolcp
         >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
         >>> print(boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).summary())
         along mode 0: False (24), True (16); 9999 permutations
@@ -177,7 +174,6 @@ def compare_conditions(
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
     >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).p_value.round(4).tolist()
     [0.0001, 0.0516]

@@ -32,7 +32,6 @@ class Degeneracy:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 3, random_state=0).truth
     >>> found = boolcp.degeneracy(truth)
     >>> found.reasons, bool((found.score < 0.2).all())
@@ -58,7 +57,6 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
 
     Examples
     --------
-    >>> import numpy as np, boolcp
     >>> atom = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, random_state=0).truth.atoms[0]
     >>> print(boolcp.degeneracy(boolcp.BooleanCP((8, 9, 10), (atom, atom), [2.0, -1.0])))
     Atom 0: largely canceled by atom 1.

@@ -28,7 +28,6 @@ class KruskalCondition:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
     >>> boolcp.identifiability.kruskal_condition(truth).holds
     True
@@ -64,7 +63,6 @@ def kruskal_condition(decomposition: Any) -> KruskalCondition:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
     >>> print(boolcp.identifiability.kruskal_condition(truth))
     Kruskal's condition holds: the Kruskal ranks are 4 + 4 + 4, 10 is needed
@@ -80,7 +78,6 @@ def kruskal_rank(A: Any) -> int:
 
     Examples
     --------
-    >>> import boolcp
     >>> boolcp.identifiability.kruskal_rank([[1, 0, 1, 0], [0, 1, 1, 0], [0, 0, 0, 1]])
     2
     """
@@ -121,7 +118,6 @@ class Rigidity:
 
     Examples
     --------
-    >>> import boolcp
     >>> boolcp.identifiability.is_rigid([[1, 1], [1, 0], [0, 1]]).holds
     True
     """
@@ -158,7 +154,6 @@ def is_rigid(Z: ArrayLike) -> Rigidity:
 
     Examples
     --------
-    >>> import boolcp
     >>> print(boolcp.identifiability.is_rigid([[1, 0], [1, 0], [0, 1], [0, 0]]))
     not rigid: z_0 + z_1 is Boolean as well
     """
@@ -213,7 +208,6 @@ class Diagnosis:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), 4, random_state=0).truth
     >>> boolcp.identifiability.diagnose(truth).is_identifiable.tolist()
     [True, True, True, True]
@@ -263,7 +257,6 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
 
     Examples
     --------
-    >>> import boolcp
     >>> truth = boolcp.datasets.make_boolean_cp((20, 20, 20), [1, 1, 0], random_state=0).truth
     >>> print(boolcp.identifiability.diagnose(truth))
     Kruskal's condition holds: the Kruskal ranks are 2 + 2 + 2, 6 is needed.

@@ -26,12 +26,11 @@ class OnOff(NamedTuple):
 
     Examples
     --------
-    >>> import numpy as np
-    >>> from boolcp.trust.on_off import two_groups
     >>> rng = np.random.default_rng(0)
     >>> noise = rng.standard_normal(100)
-    >>> two_groups(noise + 5 * (rng.random(100) < 0.4)).evidence > 10, two_groups(noise).evidence > 10
-    (True, False)
+    >>> pair = noise + 5 * (rng.random(100) < 0.4), noise
+    >>> [boolcp.trust.on_off.two_groups(x).evidence > 10 for x in pair]
+    [True, False]
     """
 
     evidence: float

@@ -53,7 +53,6 @@ class Replication:
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=0.5, random_state=0)
     >>> boolcp.replication(X, 2, boolean_modes=[2], n_parts=4, random_state=0)
     Replication(4 fits to three quarters of mode 2; atoms come back in 100 %, 100 %)
@@ -70,7 +69,6 @@ class Replication:
 
         Examples
         --------
-        >>> import boolcp
         >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 1, boolean_modes=[2], noise=0.1, random_state=0).X
         >>> boolcp.replication(X, 1, boolean_modes=[2], n_parts=1, random_state=0).summary().splitlines()[0]
         'replication in 1 fit to three quarters of mode 2'
@@ -138,7 +136,6 @@ def replication(
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=0.5, random_state=0)
     >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
     >>> print(boolcp.replication(X, W, n_parts=4, random_state=0).summary())

@@ -49,7 +49,6 @@ class ResidualCheck:
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
     >>> print(str(boolcp.residuals.residual_check(X, truth)).split(",")[0])
     Residual: no structure above white noise; root mean square 0.4997
@@ -91,7 +90,6 @@ def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> Re
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
     >>> boolcp.residuals.residual_check(X, truth).is_noise, boolcp.residuals.residual_check(X, truth[:1]).is_noise
     (True, False)

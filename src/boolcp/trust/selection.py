@@ -30,7 +30,6 @@ class Selection:
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
     >>> boolcp.select_n_atoms(X, 3, n_parts=4, random_state=0)
     Selection(n_atoms=2 of at most 3, 4 fits to halves of mode 2)
@@ -55,7 +54,6 @@ class Selection:
 
         Examples
         --------
-        >>> import numpy as np, boolcp
         >>> shares = (np.array([1.0]), np.array([1.0, 0.25]))
         >>> print(boolcp.Selection(1, shares, "8 fits to halves of trial").summary())
         atoms that come back in 8 fits to halves of trial
@@ -77,7 +75,6 @@ class Selection:
 
         Examples
         --------
-        >>> import numpy as np, boolcp
         >>> boolcp.Selection(1, (np.array([1.0]), np.array([1.0, 0.2])), "8 fits").plot().get_xlabel()
         'number of atoms'
         """
@@ -122,7 +119,6 @@ def select_n_atoms(
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
     >>> boolcp.select_n_atoms(X, 4, n_parts=4, random_state=0).n_atoms
     2

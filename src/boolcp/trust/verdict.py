@@ -27,7 +27,6 @@ class Verdict(NamedTuple):
 
     Examples
     --------
-    >>> import boolcp
     >>> atom = boolcp.datasets.make_boolean_cp((8, 9, 10), 1, p=1, random_state=0).truth
     >>> boolcp.verdicts(atom)[0].text
     'on in 8 of 8: a baseline'
@@ -45,7 +44,6 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
 
     Examples
     --------
-    >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
     >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
     >>> for verdict in boolcp.verdicts(boolcp.assess(X, W, n_parts=4, random_state=0)):
