@@ -238,13 +238,6 @@ def test_the_matrices_and_their_weights_sum_to_the_tensor(kind, rng):
     assert all(not A.flags.writeable for A in W.matrices)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_groups_sum_to_the_tensor(kind, rng):
-    W = random_decomposition((4, 5, 6), kind, rng)
-    total = sum(np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, mode) for mode, (Z, blocks) in W.groups.items())
-    np.testing.assert_allclose(total, naive.tensor(W), atol=1e-12)
-
-
 def test_blocks_have_no_columns(rng):
     W = random_decomposition((4, 5, 6), "block", rng)
     for ask in (lambda: W.atoms[0].columns(0), lambda: W.matrices):

@@ -93,10 +93,9 @@ class Backfit:
 
     def measure(self, terms: Sequence[Term]) -> float:
         """Return |X - W|^2."""
-        R = self.residual(terms)
         if self.weights is None:
-            return R.squared_norm
-        w, r = self.weights.to_array(), R.to_array()
+            return with_system(sum_of(self.data.shape, terms), self.data).squared_error
+        w, r = self.weights.to_array(), self.residual(terms).to_array()
         return float(np.sum(r**2 / np.where(w > 0, w, 1.0)))
 
     def extend(
@@ -262,9 +261,9 @@ class Backfit:
             return terms
         first = max(partners, key=lambda term: (term.z & last.z).sum() / np.sqrt(term.z.sum()))
         rest = [term for term in terms if term is not first and term is not last]
-        residual = self.residual(rest)
-        left = residual_gram(self.residual(terms), last.mode)[0].diagonal()
-        worst = np.arange(len(left)) == np.argmax(left)
+        residual, left = self.residual(rest), self.residual(terms).to_array()
+        axes = [n for n in range(left.ndim) if n != last.mode]
+        worst = np.arange(left.shape[last.mode]) == np.argmax(np.sum(left**2, axis=tuple(axes)))
         kinds = [z for z in (first.z & ~last.z, last.z & ~first.z, first.z & last.z, worst) if z.any()]
         blocks = np.asarray(residual.contract(last.mode, np.stack(kinds, axis=1).astype(float)), dtype=float)
         fits = [Term(last.mode, z, B / z.sum()) for B, z in zip(blocks, kinds, strict=True)]

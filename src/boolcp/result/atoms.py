@@ -20,7 +20,7 @@ from boolcp.result.trust import Deviance, Trust, UncertainBit
 
 ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
 # of a decomposition, for the mathematics: tab completion leaves them out
-INNER = {"at", "column_weights", "contract", "data_gram", "data_inner", "data_norm2", "deviance", "gram", "groups"}
+INNER = {"at", "blocks", "column_weights", "contract", "data_gram", "data_inner", "data_norm2", "deviance", "gram"}
 INNER |= {"inner", "inner_products", "is_block", "matrices", "members", "mttkrp", "observed_gram", "project"}
 INNER |= {"squared_error", "squared_norm", "to_array", "undetermined"}
 
@@ -318,7 +318,7 @@ class BooleanCP:
         """Matrices (d_n, R), one for each mode, whose column products sum to the atoms without their weights.
 
         R is the sum of the ranks: the L columns of an atom of rank L stand side by side, and along its Boolean mode
-        they all are z. Dense blocks have no columns: a decomposition that `is_block` has `groups` only.
+        they all are z. Dense blocks have no columns.
         """
         if not self.atoms:
             return tuple(read_only(np.zeros((d, 0))) for d in self.shape)
@@ -330,13 +330,16 @@ class BooleanCP:
         return np.repeat(self.weights, [atom.rank or 0 for atom in self.atoms])
 
     @cached_property
-    def groups(self) -> dict[int, tuple[np.ndarray, np.ndarray]]:
-        """Atoms by Boolean mode, {n: (Z, blocks)}: bits Z (d_n, K_n) and weighted real parts (K_n, other modes)."""
-        groups = {}
+    def blocks(self) -> np.ndarray:
+        """The sum of the atoms as an array, for blocks, which are as large as that."""
+        X = np.zeros(self.shape)
         for n, members in self.members.items():
             Z = np.stack([self.atoms[k].z for k in members], axis=1).astype(float)
-            groups[n] = Z, np.stack([self.weights[k] * self.atoms[k].dense_block() for k in members])
-        return groups
+            V = np.stack([self.weights[k] * self.atoms[k].dense_block() for k in members])
+            right = math.prod(self.shape[n + 1 :])  # X is (left, d, right) around the mode
+            V = V.reshape(len(members), -1, right)
+            X += (V[..., 0].T @ Z.T if right == 1 else np.matmul(Z, V.transpose(1, 0, 2))).reshape(self.shape)
+        return X
 
     # the tensor W: the questions that a storage answers, without an array as large as W
 
@@ -355,11 +358,8 @@ class BooleanCP:
 
     def to_array(self) -> np.ndarray:
         """Return W as a dense array without labels."""
-        X = np.zeros(self.shape)
-        if self.is_block:
-            for n, (Z, blocks) in self.groups.items():
-                X += np.moveaxis(np.tensordot(Z, blocks, axes=1), 0, n)
-        elif self.atoms:
+        X = np.array(self.blocks) if self.is_block else np.zeros(self.shape)
+        if self.atoms and not self.is_block:
             first = self.matrices[0] * self.column_weights
             np.matmul(first, khatri_rao(self.matrices[1:]).T, out=X.reshape(self.shape[0], -1))
         if self.mean is not None:
@@ -381,30 +381,16 @@ class BooleanCP:
 
     def gram(self, mode: int) -> np.ndarray:
         """Return W_n W_n' (d_n, d_n), where W_n is the unfolding of W along `mode`."""
-        if not self.is_block:
-            A = self.matrices[mode] * self.column_weights
-            return A @ gram_product(self.matrices, mode) @ A.T
-        d, total = self.shape[mode], np.zeros((self.shape[mode], self.shape[mode]))
-        for m, (Z, blocks) in self.groups.items():  # <W, the atoms of mode m>
-            if m == mode:
-                total += self.project(mode, blocks) @ Z.T
-            else:
-                rows = [np.moveaxis(V, 1 + mode - (mode > m), 0).reshape(d, -1) for V in (self.contract(m, Z), blocks)]
-                total += rows[0] @ rows[1].T
-        return (total + total.T) / 2
+        if self.is_block:
+            return contractions.gram(self.blocks, mode)
+        A = self.matrices[mode] * self.column_weights
+        return A @ gram_product(self.matrices, mode) @ A.T
 
     def contract(self, mode: int, Z: ArrayLike) -> np.ndarray:
         """Return sum_i W[.., i, ..] Z[i, k], (K', other modes), for Z (d_n, K')."""
         Z, others = np.asarray(Z, dtype=float), self.shape[:mode] + self.shape[mode + 1 :]
         if self.is_block:
-            total = np.zeros((Z.shape[1], *others))
-            for m, (Y, V) in self.groups.items():
-                if m == mode:
-                    total += np.tensordot(Z.T @ Y, V, axes=1)
-                else:
-                    part = np.tensordot(Z.T, V, axes=([1], [1 + mode - (mode > m)]))  # (K', K_m, rest)
-                    total += np.moveaxis(np.tensordot(part, Y, axes=([1], [1])), -1, 1 + m - (m > mode))
-            return total
+            return contractions.contract(self.blocks, mode, Z)
         coefficients = Z.T @ (self.matrices[mode] * self.column_weights)
         first, *rest = (A for m, A in enumerate(self.matrices) if m != mode)
         if not rest or len(self.column_weights) <= Z.shape[1]:  # products of all others are no larger than the result
@@ -418,25 +404,15 @@ class BooleanCP:
     def project(self, mode: int, blocks: ArrayLike) -> np.ndarray:
         """Return W_n vec(V_k) (d_n, K') for blocks V_k of the other modes, (K', other modes)."""
         blocks = np.asarray(blocks, dtype=float)
-        V = blocks.reshape(len(blocks), -1).T
-        if not self.is_block:
-            rest = [A for m, A in enumerate(self.matrices) if m != mode]
-            return (self.matrices[mode] * self.column_weights) @ (khatri_rao(rest).T @ V)
-        total = np.zeros((self.shape[mode], len(blocks)))
-        for m, (Y, own) in self.groups.items():
-            if m == mode:
-                total += Y @ (own.reshape(len(own), -1) @ V)
-            else:
-                part = np.tensordot(Y, blocks, axes=([0], [1 + m - (m > mode)]))  # (K_m, K', rest)
-                rows = np.moveaxis(own, 1 + mode - (mode > m), 0).reshape(self.shape[mode], -1)
-                total += rows @ np.moveaxis(part, 1, -1).reshape(-1, len(blocks))
-        return total
+        if self.is_block:
+            return contractions.project(self.blocks, mode, blocks)
+        rest = [A for m, A in enumerate(self.matrices) if m != mode]
+        return (self.matrices[mode] * self.column_weights) @ (khatri_rao(rest).T @ blocks.reshape(len(blocks), -1).T)
 
     def mttkrp(self, factors: Sequence[np.ndarray], mode: int) -> np.ndarray:
         """Return W_n (khatri-rao of `factors` without `mode`), (d_n, K')."""
         if self.is_block:
-            rest = [A for m, A in enumerate(factors) if m != mode]
-            return self.project(mode, khatri_rao(rest).T.reshape(-1, *map(len, rest)))
+            return contractions.mttkrp(self.blocks, factors, mode)
         return (self.matrices[mode] * self.column_weights) @ gram_product(self.matrices, mode, factors)
 
     def inner_products(self, atoms: Sequence[Atom] | None = None) -> np.ndarray:

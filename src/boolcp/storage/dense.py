@@ -141,10 +141,10 @@ class Complete(Storage):
         """Return X - W, less its mean over the `center`; X itself if there are no atoms."""
         if not W.n_atoms:
             return self
-        if self.center is None:
+        if self.center is None and not W.is_block:
             return Difference(self, W)
-        R = self.to_array() - W.to_array()
-        return Dense(R - R.mean(axis=self.center, keepdims=True))
+        R = self.to_array() - (W.blocks if W.is_block else W.to_array())
+        return Dense(R if self.center is None else R - R.mean(axis=self.center, keepdims=True))
 
 
 def decided(found: Equations, old: np.ndarray, decide: Decide) -> tuple[np.ndarray, float]:
@@ -184,7 +184,7 @@ class Dense(Array, Complete):
 
 
 class Difference(Tensor):
-    """X - W for complete data and some atoms: every answer is that for X less that for the short sum W."""
+    """X - W for complete data and a few columns W: every answer is that for X less that for the short sum W."""
 
     bases = ()
 
@@ -200,22 +200,13 @@ class Difference(Tensor):
     def squared_norm(self) -> float:
         """|X - W|^2 = |X|^2 - 2 <X, W> + |W|^2."""
         W, X = self.W, self.data
-        if W.is_block:
-            inner = sum(float(np.vdot(X.contract(mode, Z), blocks)) for mode, (Z, blocks) in W.groups.items())
-        else:
-            inner = float(np.sum(X.mttkrp(W.matrices, 0) * (W.matrices[0] * W.column_weights)))
+        inner = float(np.sum(X.mttkrp(W.matrices, 0) * (W.matrices[0] * W.column_weights)))
         return max(X.squared_norm - 2 * inner + W.squared_norm, 0.0)
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X_n X_n' - P - P' + W_n W_n' with P = X_n W_n'."""
-        W, X, d = self.W, self.data, self.shape[mode]
-        cross = np.zeros((d, d)) if W.is_block else X.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
-        for m, (Z, blocks) in W.groups.items() if W.is_block else ():
-            if m == mode:
-                cross += X.project(mode, blocks) @ Z.T
-            else:
-                at = 1 + mode - (mode > m)
-                cross += unfold(X.contract(m, Z), at) @ unfold(blocks, at).T
+        W, X = self.W, self.data
+        cross = X.mttkrp(W.matrices, mode) @ (W.matrices[mode] * W.column_weights).T
         C = X.gram(mode) - cross - cross.T + W.gram(mode)
         return (C + C.T) / 2
 
