@@ -11,7 +11,7 @@ import os
 import time
 import warnings
 import zipfile
-from dataclasses import asdict, replace
+from dataclasses import fields
 from os import PathLike
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -27,13 +27,13 @@ from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 
-FORMAT, FORMAT_VERSION = "boolcp checkpoint", 4
+FORMAT, FORMAT_VERSION = "boolcp checkpoint", 5
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none
 INTERVAL = 1.0  # smallest number of seconds between two writes within a stage; not tuned
 SHARE = 0.1  # of the time of a stage that writing may take; not tuned
-PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale", "has_met", "is_settled")
+KINDS = {kind.__name__: kind for kind in (State, AtomRecord, Columns, BooleanCP, Atom)}
 
 
 class Checkpoint:
@@ -131,16 +131,11 @@ def read_parameters(path: Any) -> dict[str, Any]:
 def write_archive(path: Path, identity: dict[str, Any], state: State) -> None:
     """Write the archive with its checksum."""
     arrays: list[np.ndarray] = []
-    kept: dict[str, Any] = {name: getattr(state, name) for name in PLAIN}
-    kept["history"] = [asdict(each) for each in state.history]
-    known: dict[int, int] = {}
-    for name in ("path", "rivals"):
-        kept[name] = [encode(W, arrays, known) for W in getattr(state, name)]
-    kept["best"] = None if state.best is None else encode(state.best, arrays, known)
     header = {"format": FORMAT, "format_version": FORMAT_VERSION, "boolcp_version": __version__} | identity
+    header["state"] = encode(state, arrays)
     with open(path, "w+b") as file:
         with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(HEADER, json.dumps(header | {"state": kept}, default=plain))
+            archive.writestr(HEADER, json.dumps(header, default=plain))
             for index, array in enumerate(arrays):
                 with archive.open(f"{index}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
@@ -150,37 +145,28 @@ def write_archive(path: Path, identity: dict[str, Any], state: State) -> None:
         file.write(digest)
 
 
-def encode(W: Columns | BooleanCP, arrays: list[np.ndarray], known: dict[int, int]) -> dict[str, Any]:
-    """Return a decomposition for JSON, with the numbers of its arrays, which are appended to `arrays` once each."""
-
-    def number(array: np.ndarray) -> int:
-        if id(array) not in known:
-            known[id(array)] = len(arrays)
-            arrays.append(array)
-        return known[id(array)]
-
-    if isinstance(W, Columns):
-        matrices = [number(A) for A in W.matrices]
-        return {"matrices": matrices, "owner": W.owner, "boolean_mode": W.boolean_mode, "loss": W.loss}
-    atoms = []
-    for atom in W.atoms:
-        factors = None if atom.factors is None else [number(A) for A in atom.factors]
-        block = None if atom.block is None else number(atom.block)
-        atoms.append([atom.mode, number(atom.z), factors, block, atom.certificate])
-    parts = {name: getattr(W, name) for name in ("shape", "weights", "data_norm2", "data_inner", "data_gram")}
-    return parts | {"atoms": atoms}
+def encode(value: Any, arrays: list[np.ndarray]) -> Any:
+    """Return a frozen value of a fit for JSON, with the numbers of its arrays, which are appended to `arrays`."""
+    if isinstance(value, np.ndarray):
+        arrays.append(value)
+        return {"array": len(arrays) - 1}
+    if isinstance(value, tuple):
+        return [encode(part, arrays) for part in value]
+    if type(value).__name__ not in KINDS:
+        return value
+    parts = {field.name: encode(getattr(value, field.name), arrays) for field in fields(value) if field.init}
+    return {"kind": type(value).__name__, "parts": parts}
 
 
-def decode(tree: dict[str, Any], arrays: list[np.ndarray]) -> Columns | BooleanCP:
-    """Return the decomposition of `encode`."""
-    if "matrices" in tree:
-        return Columns(**(tree | {"matrices": tuple(arrays[j] for j in tree["matrices"])}))
-    atoms = []
-    for mode, z, factors, block, certificate in tree["atoms"]:
-        factors = None if factors is None else tuple(arrays[j] for j in factors)
-        atoms.append(Atom(mode, arrays[z], factors, None if block is None else arrays[block], certificate))
-    gram = None if tree["data_gram"] is None else np.array(tree["data_gram"])
-    return BooleanCP(**(tree | {"atoms": tuple(atoms), "weights": np.array(tree["weights"]), "data_gram": gram}))
+def decode(tree: Any, arrays: list[np.ndarray]) -> Any:
+    """Return the value of `encode`."""
+    if isinstance(tree, list):
+        return tuple(decode(part, arrays) for part in tree)
+    if not isinstance(tree, dict):
+        return tree
+    if "array" in tree:
+        return arrays[tree["array"]]
+    return KINDS[tree["kind"]](**{name: decode(part, arrays) for name, part in tree["parts"].items()})
 
 
 def read_archive(path: Path) -> tuple[dict[str, Any], State]:
@@ -200,14 +186,10 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
             for index in range(len(archive.namelist()) - 1):
                 with archive.open(f"{index}.npy") as member:
                     arrays.append(np.lib.format.read_array(member, allow_pickle=False))
-        given = header.pop("state")
-        state = State(**{name: given[name] for name in PLAIN})
+        state = decode(header.pop("state"), arrays)
         if state.stage not in STAGES:
             raise ValueError(f"it is at a stage {state.stage!r} that no fit has")
-        parts: dict[str, Any] = {name: tuple(decode(W, arrays) for W in given[name]) for name in ("path", "rivals")}
-        parts["best"] = None if given["best"] is None else decode(given["best"], arrays)
-        history = tuple(AtomRecord(**each) for each in given["history"])
-    return header, replace(state, **parts, history=history)
+    return header, state
 
 
 def is_checkpoint(path: Path) -> bool:
