@@ -16,11 +16,10 @@ from boolcp.result.columns import Columns
 from boolcp.result.labels import read_aligned
 from boolcp.result.trust import Evidence, real_dims, stands_out
 from boolcp.storage import make_storage
-from boolcp.storage.dense import Array, Complete, n_columns, n_observed, unfold
+from boolcp.storage.dense import Complete, n_columns, n_observed, unfold
 from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, THIN
-from boolcp.storage.weighted import Weighted
 from boolcp.system import one_thread
 
 CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, at which it counts as certain
@@ -210,42 +209,18 @@ def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
 
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
-    if isinstance(data, Weighted) and data.weights is not None and data.center is not None and atoms:
-        return centered_system(data, data.weights, data.center, atoms)
-    W = BooleanCP(data.shape, atoms, np.ones(len(atoms)))
-    if not atoms or W.is_block:
-        b = inner_with_atoms(data, atoms)
-        if data.weights is None:
-            G = W.inner_products()
-            if data.center is not None and atoms:  # the mean over this mode is no part of the data nor of the atoms
-                V = np.stack([atom.n_ones * atom.dense_block().ravel() for atom in atoms])
-                G = G - V @ V.T / data.shape[data.center]
-            return G, b
-        G = np.zeros((len(atoms), len(atoms)))
-        for k, atom in enumerate(atoms):
-            M = BooleanCP(data.shape, (atom,), np.ones(1)).to_array()
-            G[k, : k + 1] = G[: k + 1, k] = inner_with_atoms(Array(data.weights.to_array() * M), atoms[: k + 1])
-        return G, b
+    W, is_even = BooleanCP(data.shape, atoms, np.ones(len(atoms))), data.weights is None
+    if not atoms or (W.is_block and is_even and data.center is None):
+        return W.inner_products(), inner_with_atoms(data, atoms)
+    if W.is_block or not (is_even or data.center is None):  # the residual of nothing less that of the atom
+        b = inner_with_atoms(data.residual(BooleanCP(data.shape)), atoms)
+        return np.stack([b - inner_with_atoms(data.residual(W[[k]]), atoms) for k in range(len(atoms))]), b
     mode = 1 if data.center == 0 else 0
     A, (H, P, _) = W.matrices[mode], data.equations(W.matrices, mode)
     G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
     first = np.cumsum([0, *(atom.rank for atom in atoms[:-1])])  # column of each atom
     G = np.add.reduceat(np.add.reduceat(G, first, axis=0), first, axis=1)
     return G, np.add.reduceat(np.sum(P * A, axis=0), first)
-
-
-def centered_system(
-    data: Weighted, weights: Tensor, mode: int, atoms: tuple[Atom, ...]
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return G and b where data and atoms, all Boolean along the mode, are without their weighted means over it."""
-    Z, V = np.stack([atom.z for atom in atoms], axis=1).astype(float), np.stack([atom.dense_block() for atom in atoms])
-    n, S = weights.contract(mode, np.ones((len(Z), 1))), weights.contract(mode, Z) * V
-    mean = np.moveaxis(data.mean_left(np.zeros(data.shape)), mode, 0)
-    b = (data.contract(mode, Z) * V - S * mean).reshape(len(V), -1).sum(axis=1)
-    G = -np.tensordot(S / np.where(n > 0, n, 1.0), S, axes=(range(1, S.ndim), range(1, S.ndim)))
-    for k, z in enumerate(Z.T):
-        G[k] += (weights.contract(mode, Z * z[:, None]) * V * V[k]).reshape(len(V), -1).sum(axis=1)
-    return G, b
 
 
 def with_system(W: BooleanCP, data: Storage) -> BooleanCP:
