@@ -20,18 +20,8 @@ from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, check_output, write_result
 from boolcp.cli.options import Force, Json, ModelOptions, make_model, model_option, option
 
-OF_A_TEST = (
-    "conditions",
-    "counts",
-    "mean",
-    "effect",
-    "auc",
-    "p_value",
-    "p_adjusted",
-    "n_permutations",
-    "scheme",
-    "smallest_p",
-)
+# what a result keeps of a test
+OF_A_TEST = "conditions counts mean effect auc p_value p_adjusted n_permutations scheme smallest_p".split()
 
 
 def fit(

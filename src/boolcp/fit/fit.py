@@ -104,8 +104,14 @@ def pursue(fit: Fit, s: State) -> State:
     after = "search" if fit.is_columns else "result"
     if len(s.path) > spec.n_atoms or s.stop_reason:
         return replace(s.at(after), stop_reason=s.stop_reason or "n_atoms")
-    add = add_columns if fit.is_columns else add_block if spec.refine else add_published
-    W = add(fit, s)
+    W: Columns | BooleanCP | str
+    if fit.is_columns:
+        W = add_columns(fit, s)
+    elif spec.refine:  # all blocks and bits decided again
+        W = next_block(fit.data, s.path[-1], spec, s.rng()) or "no descent"
+    else:  # Algorithm 1 as printed
+        found = greedy_atom_search(fit.data.residual(s.path[-1]), spec, s.rng(), certify=spec.certify)
+        W = corrected(fit.data, s.path[-1], found, spec.tol)
     if isinstance(W, str):
         return replace(s.at(after), stop_reason=W)
     norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
@@ -129,18 +135,6 @@ def add_columns(fit: Fit, s: State) -> Columns | str:
     V = polish(small, longer, max_iter=N_SWEEPS, tol=max(TOL, part))
     is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
     return V if is_lower and not V.is_dead().any() else "no descent"
-
-
-def add_block(fit: Fit, s: State) -> BooleanCP | str:
-    """Return the blocks with one more, all blocks and bits decided again."""
-    W = next_block(fit.data, s.path[-1], fit.spec, s.rng())
-    return "no descent" if W is None else W
-
-
-def add_published(fit: Fit, s: State) -> BooleanCP | str:
-    """Return the estimate with one atom more and the weights of all solved for: Algorithm 1 as printed."""
-    found = greedy_atom_search(fit.data.residual(s.path[-1]), fit.spec, s.rng(), certify=fit.spec.certify)
-    return corrected(fit.data, s.path[-1], found, fit.spec.tol)
 
 
 def corrected(data: Storage, W: BooleanCP, found: Candidate | None, tol: float) -> BooleanCP | str:

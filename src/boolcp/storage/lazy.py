@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from copy import copy
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -207,9 +207,12 @@ class Lazy(Complete):
         """Return nearly leading directions of long modes, by power iterations, a pass for each."""
         Q = {n: np.random.default_rng(n).standard_normal((self.shape[n], rank + WIDER)) for n in modes}
         for _ in range(N_POWER if modes else 0):
-            blocks = {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
-            found = self.ask(partial(power_step, blocks), *[None] * len(modes))
-            Q = dict(zip(modes, found, strict=True))
+            Q = {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
+
+            def question(X: Slab, rows: slice, Q: Mapping[int, np.ndarray] = Q) -> tuple[Any, ...]:
+                return tuple(X.project(n, X.contract(n, U)) for n, U in Q.items())  # X_n X_n'Q_n
+
+            Q = dict(zip(modes, self.ask(question, *[None] * len(modes)), strict=True))
         return {n: scipy.linalg.qr(A, mode="economic")[0] for n, A in Q.items()}
 
 
@@ -347,11 +350,6 @@ def sampled(x: np.ndarray, w: np.ndarray, rows: slice, cut: int, shape: Sequence
     return found[found[:, 1] > 0]
 
 
-def power_step(Q: Mapping[int, np.ndarray], X: Slab, rows: slice) -> tuple[Any, ...]:
-    """Return X_n X_n'Q_n by mode."""
-    return tuple(X.project(n, X.contract(n, Q[n])) for n in Q)
-
-
 # opening
 
 
@@ -413,8 +411,8 @@ def look(source: Source, loss: Loss = SQUARES) -> Lazy:
         raise ValueError(f"{what} everywhere: no entry is observed.")
     grams = dict(zip(modes, found, strict=True))
     if n_known == size and loss == SQUARES and lightest == heaviest:
-        data = Lazy(source.all_alike())
-        return data.learn(norm2, grams) if is_plain else data
+        source.mask, source.weights, source._slabs = None, None, {}
+        return Lazy(source).learn(norm2, grams) if is_plain else Lazy(source)
     uneven = LazyWeighted(source, loss, float(norm2), int(n_known), float(heaviest), sample)
     if is_plain:
         scale = (size / n_known) ** 2

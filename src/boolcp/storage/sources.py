@@ -175,11 +175,6 @@ class Source:
             )
         return tuple(found)
 
-    def all_alike(self) -> "Source":
-        """Return itself without mask and weights: all entries turned out to be observed and to count alike."""
-        self.mask, self.weights, self._slabs = None, None, {}
-        return self
-
     def slabs(self, mode: int) -> list[tuple[Any, Any, slice]]:
         """Return the slabs of X and of the weights along `mode` as delayed arrays, with their rows."""
         if mode not in self._slabs:
