@@ -4,8 +4,8 @@ import recordings
 import style
 from tables import main
 
-from boolcp.plotting import plot_electrodes
-
+COLORS = {"MP": style.BLACK, "LP": style.ORANGE, "PM": style.SKY, "MS": style.GREEN, "PC": style.YELLOW}
+COLORS |= {"TC": style.BLUE, "HV": style.VERMILION, "LV": style.PURPLE}
 TITLES = {recordings.SIMULATED: "simulated array", recordings.REAL: "128-electrode array, bipolar pairs"}
 
 
@@ -27,9 +27,14 @@ def draw(table):
     for ax, name in zip(axes[0], maps, strict=True):
         rows = table[table["map"] == name].set_index("electrode")
         pairs = [(one - 1, other - 1) for one, other in rows["partner"].items() if other > 0]
-        plot_electrodes(rows[["x", "y"]], areas=rows["area"].to_numpy(), pairs=pairs, legend=False, size=16, ax=ax)
+        positions = rows[["x", "y"]].to_numpy()
+        for pair in pairs:
+            ax.plot(*positions[list(pair)].T, color="0.75", linewidth=2.5, zorder=1)
+        colors = [COLORS.get(area, "0.6") for area in rows["area"]]
+        ax.scatter(*positions.T, s=16, color=colors, edgecolor="0.25", linewidth=0.4, zorder=2)
+        ax.set_aspect("equal", adjustable="datalim")
+        ax.margins(0.06)
         ax.set_title(TITLES[name])
-        ax.set_axis_on()
         ax.set(xticks=[], yticks=[])
         ax.spines[:].set_visible(False)
     return style.finish(canvas, axes.flat, 4)

@@ -124,8 +124,9 @@ def draw_map(ax, rows, atom, wrong):
     if rows.empty:
         ax.text(0.5, 0.5, "no such atom\nalong the electrodes", transform=ax.transAxes, ha="center", fontsize=6.5)
     else:
-        areas = rows["area"].to_numpy()
-        plot_electrodes(rows[["x", "y"]], rows["value"] == 1, areas=areas, legend=False, size=9, ax=ax)
+        for area, place in rows.groupby("area")[["x", "y"]].mean().iterrows():
+            ax.text(*place, area, zorder=3, fontsize=6.5, ha="center", va="center")
+        plot_electrodes(rows[["x", "y"]], rows["value"] == 1, legend=False, size=9, ax=ax)
         text = text or f"{int(rows['value'].sum())} of {len(rows)} on"
     ax.set_xlabel(text, fontsize=6.5)
 

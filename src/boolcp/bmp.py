@@ -231,7 +231,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         self.path_ = tuple(map(finished, path))
         self.history_, self.n_iter_ = state.history, len(state.history)
-        empty, shared = checks.find_empty(data), self._shared(modes)
+        own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
+        shared = {name: value for name, value in self.get_params().items() if name not in own}
+        shared |= {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
+        empty = checks.find_empty(data)
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
@@ -490,12 +493,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
         )
 
-    def _shared(self, modes: tuple[int, ...]) -> dict[str, Any]:
-        """Return the parameters that a fit to a part of the data has as well, modes by their numbers."""
-        own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
-        kept = {name: value for name, value in self.get_params().items() if name not in own}
-        return kept | {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
-
     def _identity(self, seed: int, data: Storage, modes: tuple[int, ...]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""
         kept = {name: value for name, value in self.get_params().items() if name != "verbose"}
@@ -568,7 +565,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             if known.deviance is not None:
                 loss = Loss(known.deviance.loss, known.deviance.scale)
             if known.mean is not None:
-                checks.check_mean(known.mean.shape, X.shape)
+                if any(m not in (1, d) for m, d in zip(known.mean.shape, X.shape, strict=True)):
+                    raise ValueError("The mean of the fit is known only for data that are new along the Boolean mode.")
                 X = X - known.mean
         elif self.mean:
             if len(modes) != 1:

@@ -210,13 +210,6 @@ def find_empty(data: Any) -> dict[int, np.ndarray]:
     return {mode: slices for mode, slices in empty.items() if slices.any()}
 
 
-def check_mean(mean: Sequence[int], shape: Sequence[int]) -> None:
-    """Raise unless the mean of a fit is one of data of this shape."""
-    if any(m not in (1, d) for m, d in zip(mean, shape, strict=True)):
-        advice = "only data that are new along the Boolean mode can be transformed"
-        raise ValueError(f"The mean of the fit is not known for new entries of another mode: {advice}.")
-
-
 def check_modes(
     boolean_modes: Sequence[int | str] | int | str | None, shape: Sequence[int], dims: Sequence[str] | None = None
 ) -> tuple[int, ...]:

@@ -8,7 +8,6 @@ from samples import as_tested, random_decomposition
 
 import boolcp
 from boolcp import plotting
-from boolcp.datasets.ecog import cortex
 from boolcp.result.labels import Labels
 
 pyplot, colors = (pytest.importorskip(f"matplotlib.{name}") for name in ("pyplot", "colors"))
@@ -32,21 +31,6 @@ def labelled(shape, rng, *, coords=None, condition=None, **options):
 # electrodes
 
 
-def test_electrodes_have_the_colors_of_their_areas():
-    positions, areas = cortex(64)
-    ax = plotting.plot_electrodes(positions, areas=areas)
-    found = np.concatenate([points.get_offsets() for points in ax.collections])
-    assert sorted(map(tuple, found)) == sorted(map(tuple, positions))
-    texts = [text.get_text() for text in ax.get_legend().get_texts()]
-    assert len(texts) == 8 and texts[0] == "MP: medial prefrontal"
-    many = [f"area {n % 12}" for n in range(64)]
-    looks = {
-        (points.get_paths()[0].vertices.tobytes(), tuple(points.get_facecolors()[0]))
-        for points in plotting.plot_electrodes(positions, areas=many).collections
-    }
-    assert len(looks) == 12  # no two areas look alike
-
-
 def test_electrode_maps_of_booleans_and_numbers(rng):
     positions = rng.standard_normal((20, 2))
     bits = np.ma.masked_array(rng.random(20) < 0.5, np.arange(20) == 3)
@@ -62,26 +46,18 @@ def test_electrode_maps_of_booleans_and_numbers(rng):
     assert ax.figure.axes[1].get_ylabel() == r"power (\$dB\$)"
 
 
-def test_pairs_of_electrodes_are_joined(rng):
-    positions = rng.uniform(0, 50, (6, 2))
-    ax = plotting.plot_electrodes(positions, pairs=[(0, 5)])
-    np.testing.assert_array_equal(ax.lines[0].get_xydata(), positions[[0, 5]])
-
-
 def test_bad_maps_are_refused(rng):
     positions = rng.standard_normal((5, 2))
     with pytest.raises(ValueError, match="values has 4 entries"):
         plotting.plot_electrodes(positions, np.ones(4))
-    with pytest.raises(ValueError, match="areas has 3 entries"):
-        plotting.plot_electrodes(positions, areas=list("abc"))
     with pytest.raises(ValueError, match="two columns"):
-        plotting.plot_electrodes(rng.standard_normal((5, 3)))
+        plotting.plot_electrodes(rng.standard_normal((5, 3)), np.ones(5))
 
 
 @pytest.mark.parametrize("n", [1, 2, 300])
 def test_few_and_many_electrodes_are_drawn(n, rng):
     positions = rng.standard_normal((n, 2))
-    ax = plotting.plot_electrodes(positions, rng.random(n) < 0.5, areas=["V1"] * n)
+    ax = plotting.plot_electrodes(positions, rng.random(n) < 0.5)
     assert len(ax.collections[-1].get_offsets()) == n
     ax.figure.canvas.draw()
 

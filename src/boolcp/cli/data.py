@@ -94,7 +94,11 @@ def _read(path: Path, options: DataOptions) -> DataArray:
     """Return the data of a file."""
     same = ("variable", "sampling_rate", "condition", "session", "skip_bad", "electrodes")
     given = {name: getattr(options, name) for name in same} | {"dims": _names(options.dims)}
-    given |= {"coords": dict(map(_coordinate, options.coord)) or None, "events": _names(options.events)}
+    coords: dict[str, Any] = {}
+    for name, source in (_pair(text, "--coord") for text in options.coord):
+        name, _, mode = name.partition(":")
+        coords[name] = (mode, source) if mode else source
+    given |= {"coords": coords or None, "events": _names(options.events)}
     given["channels"] = None if options.channels is None else label_list(options.channels)
     given["trials"] = options.trials if len(options.files) == 1 else None
     if path.suffix.lower() == ".nwb":
@@ -204,13 +208,6 @@ def _pair(text: str, option: str) -> tuple[str, str]:
     if not name or not value:
         raise ValueError(f"{option} takes NAME=VALUE, got {text!r}.")
     return name.strip(), value.strip()
-
-
-def _coordinate(text: str) -> tuple[str, str | tuple[str, str]]:
-    """Return the name and source of a coordinate given as NAME=VARIABLE or NAME:MODE=VARIABLE."""
-    name, source = _pair(text, "--coord")
-    name, _, mode = name.partition(":")
-    return name, (mode, source) if mode else source
 
 
 def _window(text: str | None) -> tuple[float, float] | None:

@@ -91,7 +91,10 @@ def read_neurotycho(
             listing = "; ".join(f"{name} ({', '.join(labels) or 'no conditions'})" for name, labels in held.items())
             raise FileError(path, "has several sessions", f"Choose a session or a condition of {listing}.")
         times = [item.times(rate) for item in sessions]
-        attrs["sampling_rate"] = rate or _rate(path, times[0])
+        steps = np.diff(times[0])
+        if rate is None and np.mean(np.abs(steps - np.median(steps)) > 0.1 * np.median(steps)) > 0.01:
+            raise FileError(path, "its times are not evenly spaced", "Give the sampling rate (--sampling-rate).")
+        attrs["sampling_rate"] = rate or float(round(len(steps) / (times[0][-1] - times[0][0]), 3))
         known = [(s, t, one) for s, t in zip(sessions, times, strict=True) for one in s.stretches(t)]
         if condition is None:
             parts = [(sessions[0], times[0], slice(None))]
@@ -226,13 +229,6 @@ def _read_numbers(path: Path) -> np.ndarray:
     if len(numeric) != 1:
         raise FileError(path, "does not hold one array of numbers", f"It holds {', '.join(table) or 'nothing'}.")
     return np.atleast_1d(np.squeeze(np.asarray(read_variable(path, numeric[0]))))
-
-
-def _rate(path: Path, times: np.ndarray) -> float:
-    steps = np.diff(times)
-    if np.mean(np.abs(steps - np.median(steps)) > 0.1 * np.median(steps)) > 0.01:
-        raise FileError(path, "its times are not evenly spaced", "Give the sampling rate (--sampling-rate).")
-    return float(round((len(times) - 1) / (times[-1] - times[0]), 3))
 
 
 def read_conditions(path: Path, times: np.ndarray) -> tuple[list[str], list[int]]:

@@ -1,4 +1,4 @@
-"""Electrodes with a value on each, by area or on a head: flattened positions, its outline, and values in between."""
+"""Electrodes with a value on each, on a plane or on a head: flattened positions, its outline, and values in between."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,16 +7,6 @@ import numpy as np
 
 from boolcp.plotting import look
 
-AREAS = {  # of the paper's Figure 3
-    "MP": ("medial prefrontal", "#000000"),
-    "LP": ("lateral prefrontal", "#E69F00"),
-    "PM": ("premotor", "#56B4E9"),
-    "MS": ("motor and somatosensory", "#009E73"),
-    "PC": ("parietal", "#F0E442"),
-    "TC": ("temporal", "#0072B2"),
-    "HV": ("higher visual", "#D55E00"),
-    "LV": ("lower visual", "#CC79A7"),
-}
 SMALLEST, LARGEST = 5.0, 40.0  # points, in square points
 RADIUS = 1.0  # of the outline, at the equator of the sphere through the electrodes
 REACH = 0.5  # a map says nothing farther than this from all electrodes, where it would only be extrapolated; not tuned
@@ -26,22 +16,13 @@ MAX_NAMES = 34  # most electrodes whose names are written
 
 
 def plot_electrodes(
-    positions: Any,
-    values: Any = None,
-    *,
-    areas: Any = None,
-    pairs: Any = (),
-    label: Any = "value",
-    legend: bool = True,
-    size: Any = None,
-    ax: Any = None,
+    positions: Any, values: Any, *, label: Any = "value", legend: bool = True, size: Any = None, ax: Any = None
 ) -> Any:
-    """Draw electrodes by area, or with a value on each, real (red to blue) or Boolean; return the Axes.
+    """Draw electrodes with a value on each, real (red to blue) or Boolean; return the Axes.
 
     `positions` (n, 2) are in any unit; electrodes without one (NaN) are omitted. `values` (n,) are Booleans or numbers,
-    gray where NaN or masked, `areas` (n,) the names of areas: without values they set the colors, with values they are
-    written. `pairs` of indices are joined, as in a bipolar reference. `label` is the quantity and unit of real values,
-    for the color scale; `legend=False` omits legend and scale. `size` is the area of a point in square points.
+    gray where NaN or masked. `label` is the quantity and unit of real values, for the color scale; `legend=False` omits
+    legend and scale. `size` is the area of a point in square points.
 
     Examples
     --------
@@ -52,41 +33,16 @@ def plot_electrodes(
     positions = np.asarray(positions, dtype=float).reshape(len(positions), -1)
     if len(positions) and positions.shape[1] != 2:
         raise ValueError(f"positions must have two columns, x and y, but its shape is {positions.shape}.")
-    for name, given in (("values", values), ("areas", areas)):
-        if given is not None and len(given) != len(positions):
-            raise ValueError(f"{name} has {len(given)} entries, but there are {len(positions)} positions.")
-    positions, areas = positions.reshape(-1, 2), None if areas is None else np.array([str(area) for area in areas])
+    if len(values) != len(positions):
+        raise ValueError(f"values has {len(values)} entries, but there are {len(positions)} positions.")
     ax = look.make_axes(ax, height=2.8)
-    for first, second in pairs:
-        ax.plot(*positions[[first, second]].T, color="0.75", linewidth=2.5, zorder=1)
     size = float(np.clip(2400 / max(len(positions), 1), SMALLEST, LARGEST)) if size is None else size
-    if values is None:
-        draw_areas(ax, positions, areas, size, legend)
-    else:
-        for area in () if areas is None else dict.fromkeys(areas[np.isfinite(positions).all(axis=1)]):
-            place = np.nanmean(positions[areas == area], axis=0)
-            ax.text(*place, look.plain_text(look.shortened(area)), zorder=3, fontsize=6.5, ha="center", va="center")
-        draw_values(ax, positions, values, size, label if legend else None)
+    draw_values(ax, positions.reshape(-1, 2), values, size, label if legend else None)
     ax.set_aspect("equal", adjustable="datalim")  # the Axes keep their size, so that legends have room
     ax.margins(0.06)
     ax.set(xticks=[], yticks=[])
     ax.spines[:].set_visible(False)
     return ax
-
-
-def draw_areas(ax: Any, positions: Any, areas: Any, size: Any, legend: bool) -> None:
-    """Draw electrodes colored by area, all in one color without areas."""
-    if areas is None:
-        ax.scatter(*positions.T, s=size, color=look.LINES[0], zorder=2, **look.EDGE)
-        return
-    for n, area in enumerate(dict.fromkeys([*(name for name in AREAS if name in areas), *areas])):
-        name, color = AREAS.get(area, ("", look.LINES[n % len(look.LINES)]))
-        text = f"{area}: {name}" if name else area or "no area"
-        style = {"s": size, "color": color, "label": look.plain_text(look.shortened(text, 40))}
-        style["marker"] = "o" if area in AREAS else "osD^vP"[n // len(look.LINES) % 6]  # no two areas look alike
-        ax.scatter(*positions[areas == area].T, zorder=2, **style, **look.EDGE)
-    if legend:
-        look.legend_above(ax)
 
 
 def draw_values(ax: Any, positions: Any, values: Any, size: Any, label: Any) -> None:

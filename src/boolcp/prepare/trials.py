@@ -336,7 +336,9 @@ def count_spikes(
     """
     if isinstance(spike_times, Mapping):
         units, spike_times = list(spike_times), list(spike_times.values())
-    trains = [np.sort(np.ravel(_seconds(train)).astype(float)) for train in spike_times]
+    # a SpikeTrain of neo has a unit, a Ts of pynapple its times apart
+    times = [t.rescale("s").magnitude if hasattr(t, "rescale") else getattr(t, "t", t) for t in spike_times]
+    trains = [np.sort(np.ravel(t).astype(float)) for t in times]
     if not trains or not bin_ms > 0:
         raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
     columns, width = read_events(events), bin_ms / 1000
@@ -362,11 +364,6 @@ def count_spikes(
     X = _labelled(counts, names, np.arange(len(kept)), lefts, bin_ms, "spikes")
     columns |= {"time_zero": zero} if align else {}
     return add_table(X, {name: values[kept] for name, values in columns.items()}, "trial")
-
-
-def _seconds(train: Any) -> Any:
-    """Return the times of spikes: a SpikeTrain of neo has a unit, a Ts of pynapple its times apart."""
-    return train.rescale("s").magnitude if hasattr(train, "rescale") else getattr(train, "t", train)
 
 
 def _labelled(

@@ -544,7 +544,10 @@ class BooleanCP:
         return texts.summary(self)
 
     def __repr__(self) -> str:
-        return texts.one_line(self)
+        counts = [f"{(self.boolean_mode == n).sum()} along mode {self.mode_name(n)}" for n in range(self.ndim)]
+        explained = f", explained {self.explained():.4f}" if self.data_norm2 and self.data_inner is not None else ""
+        number = f"{self.n_atoms} atom{'' if self.n_atoms == 1 else 's'}"
+        return f"BooleanCP({texts.shape_text(self)}, {number}: {', '.join(counts)}{explained})"
 
     def _repr_html_(self) -> str:
         from boolcp.plotting import atoms_picture

@@ -160,15 +160,6 @@ def shape_text(W: "BooleanCP") -> str:
     return " x ".join(sizes)
 
 
-def one_line(W: "BooleanCP") -> str:
-    """Return a decomposition in one line."""
-    counts = [f"{(W.boolean_mode == n).sum()} along mode {W.mode_name(n)}" for n in range(W.ndim)]
-    explained = f", explained {W.explained():.4f}" if W.data_norm2 and W.data_inner is not None else ""
-    return (
-        f"BooleanCP({shape_text(W)}, {W.n_atoms} atom{'' if W.n_atoms == 1 else 's'}: {', '.join(counts)}{explained})"
-    )
-
-
 def percent(share: float, digits: int = 1) -> str:
     """Return a share as text."""
     return "-" if np.isnan(share) else f"{100 * share:.{digits}f} %"

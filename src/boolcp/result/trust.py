@@ -200,14 +200,6 @@ def real_dims(atom: "Atom") -> int:
     return min(math.prod(atom.real_shape), atom.n_parameters)
 
 
-def bend(atom: "Atom") -> float:
-    """Return the number of products of a move of V along one mode with one along a different mode; 0 for a block."""
-    if atom.rank is None:
-        return 0.0
-    sizes = np.array(atom.real_shape, dtype=float)
-    return atom.rank**2 * (sizes.sum() ** 2 - (sizes**2).sum()) / 2
-
-
 def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarray, sigma: float) -> np.ndarray:
     """Return the log odds (d_n,) that each bit of an atom is right.
 
@@ -234,7 +226,9 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     along = (n_on * inner - z * square) / np.sqrt(np.maximum(sum2, ROUNDING * n_on**2 * size2)) / share
     across2 = np.maximum(square / share**2 - along**2, 0.0)
     # <V, V^> for an estimate V^; for matrices of rank one, the singular value times its optimal shrinkage
-    fitted, bent = max(size2 - p * noise2 / n_on, 0.0), bend(atom)
+    sizes, fitted = np.array(atom.real_shape, dtype=float), max(size2 - p * noise2 / n_on, 0.0)
+    # products of a move of V along one mode with one along a different mode; none in a block
+    bent = 0.0 if atom.rank is None else atom.rank**2 * (sizes.sum() ** 2 - (sizes**2).sum()) / 2
     signal2 = float(np.sqrt(max(fitted**2 - 4 * bent * (noise2 / n_on) ** 2, 0.0)))
     u = signal2 / (signal2 * others + p * noise2) * share
     gain = along**2 - (along - u * others / share * size) ** 2 / (1 + u)
