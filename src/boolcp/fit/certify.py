@@ -213,8 +213,9 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
     if not atoms or (W.is_block and is_even and data.center is None):
         return W.inner_products(), inner_with_atoms(data, atoms)
     if W.is_block or not (is_even or data.center is None):  # the residual of nothing less that of the atom
-        b = inner_with_atoms(data.residual(BooleanCP(data.shape)), atoms)
-        return np.stack([b - inner_with_atoms(data.residual(W[[k]]), atoms) for k in range(len(atoms))]), b
+        b, size = inner_with_atoms(data.residual(BooleanCP(data.shape)), atoms), np.sqrt(data.squared_norm) or 1.0
+        each = [BooleanCP(data.shape, (atom,), [size]) for atom in atoms]  # in the unit of the data
+        return np.stack([b - inner_with_atoms(data.residual(M), atoms) for M in each]) / size, b
     mode = 1 if data.center == 0 else 0
     A, (H, P, _) = W.matrices[mode], data.equations(W.matrices, mode)
     G = A.T @ A * H if H.ndim == 2 else np.einsum("ik,ikl,il->kl", A, H, A)
