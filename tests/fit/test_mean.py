@@ -117,7 +117,7 @@ def test_new_slices_have_the_mean_taken_out():
     errors = [np.sum((X[12:] - model.inverse_transform(np.tile(b, (4, 1)))) ** 2, axis=(1, 2)) for b in patterns]
     np.testing.assert_allclose(np.sum((X[12:] - estimate) ** 2, axis=(1, 2)), np.min(errors, axis=0))
     assert 0.95 < model.score(X[12:]) <= 1
-    with pytest.raises(ValueError, match="not known for new entries of another mode"):
+    with pytest.raises(ValueError, match="known only for data that are new along the Boolean mode"):
         model.transform(X[:12, :5], mode=1)
 
 
