@@ -31,8 +31,7 @@ from boolcp.result.labels import Labels, aligned, is_labelled, labelled, labelle
 from boolcp.result.noise import Noise
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import n_observed
-from boolcp.storage.filling import filled
-from boolcp.storage.lazy import Lazy, open_or_load
+from boolcp.storage.lazy import Lazy, filled, open_or_load
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import SQUARES, Loss, Weighted
 from boolcp.system import one_thread, read_memory

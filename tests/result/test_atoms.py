@@ -48,11 +48,6 @@ def test_every_question_has_the_answer_of_the_dense_tensor(W, rng):
         np.testing.assert_allclose(W.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), atol=1e-12)
 
 
-def test_single_entries_are_those_of_the_dense_tensor(W, rng):
-    indices = np.stack([rng.integers(d, size=50) for d in W.shape], axis=1)
-    np.testing.assert_allclose(W.at(indices), naive.tensor(W)[tuple(indices.T)], atol=1e-12)
-
-
 def test_slices_that_nothing_determines_are_missing(W):
     unknown = np.arange(W.shape[1]) == 2
     tensor = dataclasses.replace(W, undetermined={1: unknown}).to_tensor()

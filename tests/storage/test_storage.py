@@ -17,8 +17,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.storage import describe, make_storage, stays_out
 from boolcp.storage.dense import Dense, n_observed
-from boolcp.storage.filling import filled
-from boolcp.storage.lazy import Lazy, LazyWeighted, look, open_or_load
+from boolcp.storage.lazy import Lazy, LazyWeighted, filled, look, open_or_load
 from boolcp.storage.sources import Source
 from boolcp.storage.tucker import Tucker, compress, leading_basis, thin_factor
 from boolcp.storage.weighted import Loss, Weighted, full

@@ -8,8 +8,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 from boolcp.result.trust import Deviance, Evidence
 from boolcp.storage.dense import Array, Complete, Dense
-from boolcp.storage.filling import part_of
-from boolcp.storage.lazy import LazyWeighted
+from boolcp.storage.lazy import LazyWeighted, part_of
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import CLIPPED, Loss, Weighted, full, spread
 

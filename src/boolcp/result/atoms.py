@@ -20,7 +20,7 @@ from boolcp.result.trust import Deviance, Trust, UncertainBit
 
 ALWAYS_ON = 0.9  # share of ones from which an atom is a baseline; not tuned
 # of a decomposition, for the mathematics: tab completion leaves them out
-INNER = {"at", "blocks", "column_weights", "contract", "data_gram", "data_inner", "data_norm2", "deviance", "gram"}
+INNER = {"blocks", "column_weights", "contract", "data_gram", "data_inner", "data_norm2", "deviance", "gram"}
 INNER |= {"inner", "inner_products", "is_block", "matrices", "members", "mttkrp", "observed_gram", "project"}
 INNER |= {"squared_error", "squared_norm", "to_array", "undetermined"}
 
@@ -183,10 +183,10 @@ class BooleanCP:
     >>> W.events().shape, W.occurrences().shape, W.transitions(0).shape, W.where_on(1)
     ((3, 6), (2, 4), (1, 1), [1, 2, 3])
 
-    The sum of its atoms as an array, its entries, and products of it that do not form the array:
+    The sum of its atoms as an array, and products of it that do not form the array:
 
-    >>> W.to_tensor().shape, W.at([[1, 2, 3], [4, 5, 6]]).shape, round(W.norm(), 2), round(W.inner(W), 2)
-    ((8, 9, 10), (2,), 22.98, 528.13)
+    >>> W.to_tensor().shape, round(W.norm(), 2), round(W.inner(W), 2)
+    ((8, 9, 10), 22.98, 528.13)
     >>> W.gram(1).shape, W.contract(0, np.ones((8, 1))).shape, W.project(0, np.ones((1, 9, 10))).shape
     ((9, 9), (1, 9, 10), (8, 1))
     >>> W.mttkrp(factors, 0).shape, W.inner_products().shape, W.observed_gram().shape
@@ -367,17 +367,6 @@ class BooleanCP:
         for mode, slices in (self.undetermined or {}).items():
             np.moveaxis(X, mode, 0)[slices] = np.nan
         return X
-
-    def at(self, indices: ArrayLike) -> np.ndarray:
-        """Return the entries of W at the rows of `indices` (n, N), (n,)."""
-        places = np.asarray(indices)
-        values = np.zeros(len(places))
-        if self.mean is not None:
-            values += np.broadcast_to(self.mean, self.shape)[tuple(places.T)]
-        for atom, weight in zip(self.atoms, self.weights, strict=True):
-            rest = tuple(places[:, n] for n in range(self.ndim) if n != atom.mode)
-            values += weight * atom.z[places[:, atom.mode]] * atom.dense_block()[rest]
-        return values
 
     def gram(self, mode: int) -> np.ndarray:
         """Return W_n W_n' (d_n, d_n), where W_n is the unfolding of W along `mode`."""
