@@ -198,25 +198,22 @@ class Weighted(Array, Storage):
 
         Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
         """
-        how, V = (self.loss.kind, self.loss.scale, *self.rows(mode)), np.ascontiguousarray(blocks)
-        best, lowest, is_bit = first, row_sums(*how, first @ V), np.isin(first, (0, 1)).all(axis=0)
-        is_open = np.ones(len(A), dtype=bool)
-        for part in STEPS:
-            trial = A if part == 1 else np.where(is_bit, first, first + part * (A - first))
-            sums = row_sums(*how, trial @ V)
-            is_better = is_open & (sums < lowest)
-            best, lowest = np.where(is_better[:, None], trial, best), np.where(is_better, sums, lowest)
-            is_open &= ~is_better
-            if not is_open.any():
-                break
+        kind, scale, (X, W), V = self.loss.kind, self.loss.scale, self.rows(mode), np.ascontiguousarray(blocks)
+        best, is_bit = np.array(first), np.isin(first, (0, 1)).all(axis=0)
+        lowest, left = row_sums(kind, scale, X, W, first @ V), np.flatnonzero((A != first).any(axis=1))
+        for part in STEPS if len(left) else ():  # over the rows whose loss has not fallen yet
+            trial = A[left] if part == 1 else np.where(is_bit, first[left], first[left] + part * (A - first)[left])
+            sums = row_sums(kind, scale, X[left], W[left] if len(W) else W, trial @ V)
+            is_better = sums < lowest[left]
+            best[left[is_better]], lowest[left[is_better]] = trial[is_better], sums[is_better]
+            left = left[~is_better]
         bits = np.flatnonzero(is_bit & np.isin(A, (0, 1)).all(axis=0))
         if len(bits):
-            flips = flip_sums(*how, best @ V, V[bits], np.ascontiguousarray(best[:, bits]))
+            flips = flip_sums(kind, scale, X, W, best @ V, V[bits], np.ascontiguousarray(best[:, bits]))
             k, rows = np.argmin(flips, axis=1), np.arange(len(best))
-            is_better = flips[rows, k] < lowest
-            best = np.array(best)
-            best[rows[is_better], bits[k[is_better]]] = 1 - best[rows[is_better], bits[k[is_better]]]
-            lowest = np.where(is_better, flips[rows, k], lowest)
+            rows = rows[flips[rows, k] < lowest]
+            best[rows, bits[k[rows]]] = 1 - best[rows, bits[k[rows]]]
+            lowest[rows] = flips[rows, k[rows]]
         return best, 2 * float(lowest.sum())
 
     def residual(self, W: BooleanCP) -> Tensor:
