@@ -14,7 +14,7 @@ from boolcp.program.maxcut import EFFORTS, LARGE, ratio_bound
 from boolcp.result.atoms import Atom, BooleanCP, inner_with_atoms
 from boolcp.result.columns import Columns
 from boolcp.result.labels import read_aligned
-from boolcp.result.trust import Evidence, real_dims, stands_out
+from boolcp.result.trust import Evidence, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.dense import Complete, n_columns, n_observed, unfold
 from boolcp.storage.lazy import Lazy
@@ -160,7 +160,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     norm2 = W.data_norm2
     is_fitted = norm2 is not None and W.data_inner is not None and np.isclose(norm2, data.squared_norm, rtol=1e-9)
     while True:
-        n_free = sum(real_dims(atom) + len(atom.z) for atom in W.atoms)
+        n_free = W.n_parameters + W.n_bits
         loss = (W if is_fitted else with_system(W, data)).squared_error
         sigma = float(np.sqrt(loss / max(n_observed(data) - n_free, 1)))
         kept = stands_out(W, sigma)

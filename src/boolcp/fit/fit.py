@@ -1,8 +1,21 @@
-"""The fit: one step after another, each a pure function of the data, the state before it and its own generator.
+"""The fit: `run`, at the end, makes one step after another until there is a result.
 
-Pursuit of atoms on a small tensor, all factors polished after each (Alg. 1 and 2); other starts on it; sweeps over the
-data; starts over observed entries; moves where bits are in doubt; the result with the evidence for its bits. A step
-that has nothing to do leads to the next stage at once.
+A step is a pure function of a `Fit` (the data and what was asked for) and a `State` (what has been reached so far, with
+a generator for this step), and returns the next state. Each stage has one; if there is nothing to do it leads to the
+next stage at once:
+
+    pursuit    pursue            one more atom, all others corrected (Algorithms 1 and 2)
+    search     search            one more start on `small`, until two reach the same loss or only noise is left
+    polish     polish_data       one sweep over the data
+    observed   search_observed   one more start over the data, if they have gaps, weights or another loss than squares
+    last       move              one attempt to correct bits that are in doubt
+    ridge      ridge             the last polish of data with gaps, weights or another loss
+    result     end               the decomposition, and the evidence for its bits
+
+The atoms W are `Columns`: factors of a CP decomposition, in which some columns are 0 and 1 (block atoms are a
+`BooleanCP`). `small` is a complete, compressed stand-in for the data. A *sweep* decides the factor of each mode once,
+real columns by least squares, bits jointly in each row; a *polish* is sweeps until nothing changes. A *start* is
+relaxed (sweeps without bits), rounded to bits, and polished.
 """
 
 import time
@@ -150,7 +163,7 @@ def corrected(data: Storage, W: BooleanCP, found: Candidate | None, tol: float) 
     return BooleanCP(W.shape, atoms, dpotrs(L, b, lower=1)[0], **inner)
 
 
-# linked columns
+# the stages after the pursuit, of atoms as Columns
 
 
 def search(fit: Fit, s: State) -> State:
@@ -179,14 +192,12 @@ def search(fit: Fit, s: State) -> State:
 def polish_data(fit: Fit, s: State) -> State:
     """Make one sweep over the data; of small data in memory a whole polish, at most N_ROUNDS of them."""
     data, spec, W = fit.data, fit.spec, s.columns
-    if s.n_done == 0 and has_other_loss(data):
-        s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
-        fit = fit.at_state(s)
-        data = fit.data
-    if s.n_done == 0:
-        W = oriented(W, data.nonnegative)
     if s.is_settled:
         return s.at("observed")
+    if s.n_done == 0 and has_other_loss(data):  # from here on its scale is that of the residual
+        s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
+        data = fit.at_state(s).data
+    W = oriented(W, data.nonnegative) if s.n_done == 0 else W
     before = np.inf if s.n_done == 0 else W.loss
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
         tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, starts.small_fall(data, W))}
@@ -228,7 +239,7 @@ def search_observed(fit: Fit, s: State) -> State:
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
         found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
-    return compared(here, found, 10 * data.squared_norm, is_new=found is not W)
+    return compared(here, found, 10 * data.squared_norm, is_new=found is not W)  # these polishes end earlier
 
 
 def move(fit: Fit, s: State) -> State:

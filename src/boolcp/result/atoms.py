@@ -105,7 +105,7 @@ class Atom:
         if rank is None:
             return math.prod(sizes)
         mixing = rank * (rank - 1) if len(sizes) == 2 else 0  # AB' = (AT)(T^-1 B')
-        return rank * (sum(sizes) - len(sizes) + 1) - mixing
+        return min(rank * (sum(sizes) - len(sizes) + 1) - mixing, math.prod(sizes))
 
     def columns(self, mode: int) -> np.ndarray:
         """Return the columns of the atom along one mode, (d_n, L): its real factor, or z repeated L times."""

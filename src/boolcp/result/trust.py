@@ -22,7 +22,6 @@ References
 .. [1] M. Gavish, D. L. Donoho, "Optimal shrinkage of singular values", IEEE Trans. Inf. Theory 63 (2017).
 """
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -195,11 +194,6 @@ class UncertainBit(NamedTuple):
     confidence: float
 
 
-def real_dims(atom: "Atom") -> int:
-    """Return the number p of dimensions in which the real part of an atom is free to move."""
-    return min(math.prod(atom.real_shape), atom.n_parameters)
-
-
 def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarray, sigma: float) -> np.ndarray:
     """Return the log odds (d_n,) that each bit of an atom is right.
 
@@ -214,7 +208,7 @@ def bit_log_odds(atom: "Atom", weight: float, rise: np.ndarray, share: np.ndarra
     inner = np.where(atom.z, share * size2 + rise, share * size2 - rise) / 2  # <x_i, V>
     least = max(float(inner @ z) / (n_on * size2), 1.0)  # times V is least squares: fits of missing entries shrink V
     size2, inner = least**2 * size2, least * inner
-    p, noise2 = real_dims(atom), max(sigma**2, ROUNDING * size2)
+    p, noise2 = atom.n_parameters, max(sigma**2, ROUNDING * size2)
     spread, n = inner / share / np.sqrt(size2) - z * np.sqrt(size2), max(len(z) - 1, 1)
     along2 = float(share @ spread**2) / n  # the variance along V: more than in all directions if slices spread so
     along2 = along2 if along2 > noise2 * (1 + EXTRA_NOISE * np.sqrt(2 / n)) else noise2
