@@ -67,7 +67,7 @@ def atom_rows(W: Any) -> list[dict[str, Any]]:
 
 
 def info(
-    file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", show_default=False)],
+    file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", metavar="PATH")],
     as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for scripts.")] = False,
 ) -> None:
     """Describe a data file, a recording or a saved result."""

@@ -31,7 +31,6 @@ Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
 app = typer.Typer(
     help=EXAMPLES,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},
