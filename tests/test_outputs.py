@@ -89,9 +89,11 @@ def test_a_long_table_is_a_tensor(X, table, rng, tmp_path):
     mixed = table.sample(frac=1, random_state=0)
     xr.testing.assert_equal(boolcp.from_dataframe(mixed, DIMS, "volt").sel(trial=X["trial"]), Y)
     table.to_csv(tmp_path / "long.csv", index=False)
-    again = boolcp.open_tensor(tmp_path / "long.csv", dims=DIMS, variable="volt")
-    np.testing.assert_allclose(again, X)
-    assert again["drug"].dims == ("trial",)
+    table.to_parquet(tmp_path / "long.parquet")
+    for name in ("long.csv", "long.parquet"):
+        again = boolcp.open_tensor(tmp_path / name, dims=DIMS, variable="volt")
+        np.testing.assert_allclose(again, X)
+        assert again["drug"].dims == ("trial",)
 
 
 def test_wide_tables_and_dictionaries(X, table, tmp_path):
@@ -110,7 +112,7 @@ def test_wide_tables_and_dictionaries(X, table, tmp_path):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda t: boolcp.from_dataframe(t), r"columns that are not numbers: name its modes"),
+        (lambda t: boolcp.from_dataframe(t), r"Columns are not numbers: trial, drug; .*name the modes"),
         (
             lambda t: boolcp.from_dataframe(t, DIMS, "v"),
             "no 'v'; its columns are trial, channel, time, drug, volt",
@@ -200,9 +202,20 @@ class Ts:
         self.t = np.array(t)
 
 
-@pytest.mark.parametrize("trains", [[Train([1010, 1020, 3200])], {7: Ts([1.01, 1.02, 3.2])}])
-def test_spike_trains_of_other_packages(trains):
-    table = {"onset": [1.0, 3.0], "stop": [1.2, 3.3]}
+class Intervals:
+    """Intervals with a table of them, like those of pynapple."""
+
+    def as_dataframe(self):
+        return pd.DataFrame({"start": [1.0, 3.0], "end": [1.2, 3.3]})
+
+
+OF_NEO = {"onset": Train([1000, 3000]), "stop": [1.2, 3.3]}
+
+
+@pytest.mark.parametrize(
+    "trains, table", [([Train([1010, 1020, 3200])], OF_NEO), ({7: Ts([1.01, 1.02, 3.2])}, Intervals())]
+)
+def test_spike_trains_and_trials_of_other_packages(trains, table):
     found = prepare.count_spikes(trains, table, bin_ms=100)
     assert found.values[0, 0].tolist() == [2, 0] and int(found.sum()) == 3
 
