@@ -5,11 +5,10 @@ from typing import Annotated
 import typer
 
 from boolcp._version import __version__
-from boolcp.cli.answers import info
 from boolcp.cli.applying import complete, convert, transform
 from boolcp.cli.demo import demo
 from boolcp.cli.fitting import fit, select
-from boolcp.cli.folders import export, report
+from boolcp.cli.folders import export, info, report
 from boolcp.cli.options import Grouped, option, takes_options
 
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
