@@ -139,10 +139,13 @@ def test_tables_that_cannot_be_read_say_what_is_missing(act, words, table):
 
 
 def test_what_is_no_path_says_where_it_goes(table):
-    with pytest.raises(TypeError, match=r"DataFrame is a table: call boolcp.from_dataframe\(df, modes"):
+    with pytest.raises(TypeError, match=r"a DataFrame: call boolcp.from_dataframe\(df, modes"):
         boolcp.open_tensor(table)
-    with pytest.raises(TypeError, match=r"arrays go straight to BMP.fit"):
+    with pytest.raises(TypeError, match=r"a ndarray: call BMP.fit, or boolcp.interop.from_mne"):
         boolcp.open_tensor(np.ones((2, 3)))
+    epochs = mne.EpochsArray(np.ones((4, 2, 5)), mne.create_info(2, 100.0, "eeg"), verbose="ERROR")
+    with pytest.raises(TypeError, match=r"EpochsArray of MNE: boolcp.interop.from_mne\(X\) keeps its labels"):
+        BMP(1).fit(epochs)
 
 
 # mistakes that are understood
@@ -151,6 +154,8 @@ def test_what_is_no_path_says_where_it_goes(table):
 def test_mistakes_of_newcomers(X, model, tmp_path):
     with pytest.raises(TypeError, match=r"BMP\(\) has no option 'n_atom': do you mean n_atoms\?"):
         BMP(n_atom=3)
+    with pytest.raises(TypeError, match=r"BMP\(\) has no option 'rank': do you mean n_atoms\?"):
+        BMP(rank=3)
     W = model.fit(X).decomposition_
     assert model.summary() == W.summary()
     W.report(tmp_path / "rep")
