@@ -14,11 +14,16 @@ import boolcp
 from boolcp.cli.answers import note
 
 # modes that are taken as the Boolean one, their mean apart, unless the options say otherwise
-REPEATS = ("trial", "trials", "epoch", "epochs", "subject", "subjects")
+REPEATS = ("trial", "epoch", "sweep", "subject", "participant", "patient", "animal")
 ALL = "all"
 FEW = 10  # mean of whole numbers below which they are taken for counts; not tuned
 VOLTAGES = ("EEG", "MEG", "ECoG", "sEEG")  # names of quantities whose noise is correlated in space and time
 VALUES = {Path: "FILE", str: "TEXT", int: "N", float: "NUMBER"}  # what the help calls the value of an option
+
+
+def is_repeat(dim: Any) -> bool:
+    """Return True if the name of a mode, or its plural, is one of repeats."""
+    return str(dim).lower().removesuffix("s") in REPEATS
 
 
 def option(text: str, *names: str, panel: str | None = None, words: Sequence[str] = (), **settings: Any) -> Any:
@@ -71,7 +76,7 @@ class ModelOptions:
     def modes(self, X: Any) -> list[int | str] | None:
         """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
         if self.boolean_modes is None:
-            found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
+            found = [] if X is None else [str(dim) for dim in X.dims if is_repeat(dim) and X.sizes[dim] > 1]
             return [found[0]] if found else None
         names = [name.strip() for name in self.boolean_modes.split(",")]
         return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
@@ -85,7 +90,7 @@ class ModelOptions:
         from boolcp.storage import stays_out
 
         mode = X.dims[modes[0]] if isinstance(modes[0], int) and modes[0] < X.ndim else modes[0]
-        return mode if mode in X.dims and mode in REPEATS and not stays_out(X.data, self.max_memory) else None
+        return mode if mode in X.dims and is_repeat(mode) and not stays_out(X.data, self.max_memory) else None
 
 
 def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
