@@ -42,7 +42,6 @@ right.legend(frameon=False)
 
 found = boolcp.replication(X, 6, n_init=3, random_state=0)
 print(found.summary())
-found.plot()
 
 # %%
 # **Try next:** ``boolcp.consensus(X, 6)``, which returns only the atoms that come back; ``mode=`` for parts along

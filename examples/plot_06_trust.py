@@ -11,7 +11,6 @@ trusted?
 # atoms, so two have to be made of noise. ``noise="separable"`` tells the fit that neighbors are alike, and ``assess``
 # tests each atom: the table ends with a verdict, and atoms that pass come first.
 
-# sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
 import numpy as np
 
@@ -30,9 +29,9 @@ print(W.summary())
 # %%
 # Does it come back?
 # ------------------
-# Each fit leaves out a quarter of the trials. Bars are the share of fits in which each atom comes back.
+# Each of eight fits leaves out a quarter of the trials. In which share of them does each atom come back?
 
-boolcp.plotting.plot_replication(boolcp.replication(X, W, random_state=0))
+print(boolcp.replication(X, W, random_state=0).summary())
 
 # %%
 # Is it on and off, or graded?

@@ -1,11 +1,14 @@
 """The examples of the gallery: each is a story with pictures that runs as it stands."""
 
 import ast
+import operator
 import os
 import re
 from pathlib import Path
 
 import pytest
+
+import boolcp
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("plot_*.py"))
 FAST = ("plot_12_new_trials", "plot_13_maxcut")
@@ -31,6 +34,8 @@ def test_is_a_page(path):
     title, underline = ast.get_docstring(ast.parse(text)).splitlines()[:2]
     assert set(underline) == {"="} and len(underline) == len(title)
     assert text.count("# %%") >= 3 and "**Try next:**" in text
+    for name in re.findall(r"\bboolcp((?:\.[a-zA-Z_]+)+)\(", text):
+        assert operator.attrgetter(name[1:])(boolcp), name
     for name in re.findall(r"benchmarks/results/\w+\.md", text):
         assert (path.parents[1] / name).exists(), name
 

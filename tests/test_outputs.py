@@ -89,9 +89,11 @@ def test_a_long_table_is_a_tensor(X, table, rng, tmp_path):
     mixed = table.sample(frac=1, random_state=0)
     xr.testing.assert_equal(boolcp.from_dataframe(mixed, DIMS, "volt").sel(trial=X["trial"]), Y)
     table.to_csv(tmp_path / "long.csv", index=False)
-    again = boolcp.open_tensor(tmp_path / "long.csv", dims=DIMS, variable="volt")
-    np.testing.assert_allclose(again, X)
-    assert again["drug"].dims == ("trial",)
+    table.to_parquet(tmp_path / "long.parquet")
+    for name in ("long.csv", "long.parquet"):
+        again = boolcp.open_tensor(tmp_path / name, dims=DIMS, variable="volt")
+        np.testing.assert_allclose(again, X)
+        assert again["drug"].dims == ("trial",)
 
 
 def test_wide_tables_and_dictionaries(X, table, tmp_path):
@@ -110,7 +112,7 @@ def test_wide_tables_and_dictionaries(X, table, tmp_path):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda t: boolcp.from_dataframe(t), r"columns that are not numbers: name its modes"),
+        (lambda t: boolcp.from_dataframe(t), r"Columns are not numbers: trial, drug; .*name the modes"),
         (
             lambda t: boolcp.from_dataframe(t, DIMS, "v"),
             "no 'v'; its columns are trial, channel, time, drug, volt",
@@ -137,10 +139,13 @@ def test_tables_that_cannot_be_read_say_what_is_missing(act, words, table):
 
 
 def test_what_is_no_path_says_where_it_goes(table):
-    with pytest.raises(TypeError, match=r"DataFrame is a table: call boolcp.from_dataframe\(df, modes"):
+    with pytest.raises(TypeError, match=r"a DataFrame: call boolcp.from_dataframe\(df, modes"):
         boolcp.open_tensor(table)
-    with pytest.raises(TypeError, match=r"arrays go straight to BMP.fit"):
+    with pytest.raises(TypeError, match=r"a ndarray: call BMP.fit, or boolcp.interop.from_mne"):
         boolcp.open_tensor(np.ones((2, 3)))
+    epochs = mne.EpochsArray(np.ones((4, 2, 5)), mne.create_info(2, 100.0, "eeg"), verbose="ERROR")
+    with pytest.raises(TypeError, match=r"EpochsArray of MNE: boolcp.interop.from_mne\(X\) keeps its labels"):
+        BMP(1).fit(epochs)
 
 
 # mistakes that are understood
@@ -149,6 +154,8 @@ def test_what_is_no_path_says_where_it_goes(table):
 def test_mistakes_of_newcomers(X, model, tmp_path):
     with pytest.raises(TypeError, match=r"BMP\(\) has no option 'n_atom': do you mean n_atoms\?"):
         BMP(n_atom=3)
+    with pytest.raises(TypeError, match=r"BMP\(\) has no option 'rank': do you mean n_atoms\?"):
+        BMP(rank=3)
     W = model.fit(X).decomposition_
     assert model.summary() == W.summary()
     W.report(tmp_path / "rep")
@@ -200,9 +207,20 @@ class Ts:
         self.t = np.array(t)
 
 
-@pytest.mark.parametrize("trains", [[Train([1010, 1020, 3200])], {7: Ts([1.01, 1.02, 3.2])}])
-def test_spike_trains_of_other_packages(trains):
-    table = {"onset": [1.0, 3.0], "stop": [1.2, 3.3]}
+class Intervals:
+    """Intervals with a table of them, like those of pynapple."""
+
+    def as_dataframe(self):
+        return pd.DataFrame({"start": [1.0, 3.0], "end": [1.2, 3.3]})
+
+
+OF_NEO = {"onset": Train([1000, 3000]), "stop": [1.2, 3.3]}
+
+
+@pytest.mark.parametrize(
+    "trains, table", [([Train([1010, 1020, 3200])], OF_NEO), ({7: Ts([1.01, 1.02, 3.2])}, Intervals())]
+)
+def test_spike_trains_and_trials_of_other_packages(trains, table):
     found = prepare.count_spikes(trains, table, bin_ms=100)
     assert found.values[0, 0].tolist() == [2, 0] and int(found.sum()) == 3
 

@@ -603,5 +603,6 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> N
     known = {name for name in BMP._get_param_names() if name != "n_atoms"}
     for name in options.keys() - known:
         close = get_close_matches(name, sorted(known | set(signature(function).parameters) | {"mask", "weights"}))
+        close = ["n_atoms"] if name in ("rank", "n_components", "n_factors") else close  # of TensorLy, scikit-learn
         meant = f": do you mean {' or '.join(close)}?" if close else ". Options are the parameters of BMP."
         raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")

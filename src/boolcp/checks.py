@@ -121,6 +121,8 @@ def _to_array(X: Any) -> np.ndarray:
     """Return X as an array, Python objects as numbers."""
     if isinstance(X, str | PurePath):
         raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
+    if type(X).__module__.startswith("mne."):
+        raise TypeError(f"X is a {type(X).__name__} of MNE: boolcp.interop.from_mne(X) keeps its labels and units.")
     if is_lazy(X):
         needs = {"the tensor in memory, with copies": 3.0 * float_bytes(X.shape, X.dtype)}
         advice = "Only BMP reads it part by part."

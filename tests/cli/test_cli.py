@@ -87,7 +87,17 @@ def test_help(run):
     out = run("fit", "--help")[1]
     heads = [line for line in out.splitlines() if line.endswith(":") and not line.startswith(" ")]
     assert heads == ["Arguments:", "Options:", "Model:", "Reading:", "Preparation, in this order:"]
-    assert "--background" not in out and "--criterion" not in out
+    shown = [run(name, "--help")[1] for name in order]
+    assert not [text for text in shown if "<" in text or "list[" in text or "{" in text], "a type in place of a word"
+
+
+@pytest.mark.parametrize("shell, words", [("bash", "COMP_WORDS"), ("zsh", "_TYPER_COMPLETE_ARGS")])
+def test_shells_complete_commands_options_and_values(shell, words):
+    code = "from boolcp.cli import run; run()"
+    for line, place, found in (("boolcp tr", 1, "transform"), ("boolcp fit x --loss ", 4, "poisson")):
+        asked = os.environ | {"_BOOLCP_COMPLETE": f"complete_{shell}", words: line, "COMP_CWORD": str(place)}
+        shown = subprocess.run([sys.executable, "-c", code], env=asked, capture_output=True, text=True, check=True)
+        assert found in shown.stdout
 
 
 def test_help_imports_nothing_heavy():
@@ -98,12 +108,10 @@ def test_help_imports_nothing_heavy():
         assert f"'{heavy}'" not in shown, heavy
 
 
-def test_without_typer_the_command_says_what_to_install(run, monkeypatch):
-    monkeypatch.setitem(sys.modules, "typer", None)
-    for name in ("boolcp.cli.commands", "boolcp.cli.data"):
-        monkeypatch.delitem(sys.modules, name, raising=False)
-    code, _, err = run("--help")
-    assert code == WRONG_INPUT and "pip install 'boolcp[files]'" in err
+def test_without_typer_the_command_says_what_to_install():
+    code = "import sys; sys.modules['typer'] = None; from boolcp.cli import run; run()"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert found.returncode == WRONG_INPUT and found.stderr.startswith("boolcp: the command needs the package 'typer'")
 
 
 def test_fit_writes_a_result_a_table_and_a_log(data, run):

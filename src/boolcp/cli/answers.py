@@ -1,4 +1,4 @@
-"""Output of the commands: results on standard output, as text or JSON, messages on standard error; `boolcp info`."""
+"""Output of the commands: results on standard output, as text or JSON, messages on standard error."""
 
 import json
 import os
@@ -8,11 +8,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated, Any
-
-import typer
-
-import boolcp
+from typing import Any
 
 EVERY = 10.0  # seconds between two lines about long work
 
@@ -64,42 +60,6 @@ def plain(value: Any) -> Any:
 def atom_rows(W: Any) -> list[dict[str, Any]]:
     """Return the table of atoms, one dict for each."""
     return W.to_dataframe().reset_index().to_dict("records")
-
-
-def info(
-    file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", show_default=False)],
-    as_json: Annotated[bool, typer.Option("--json", help="Print it as JSON, for scripts.")] = False,
-) -> None:
-    """Describe a data file, a recording or a saved result."""
-    from boolcp.fit.checkpoint import is_checkpoint
-    from boolcp.io import results
-
-    path = file / results.RESULT if (file / results.RESULT).exists() else file
-    if path.suffix == ".nc" and path.is_file() and results.is_result(path):
-        W, provenance = results.load(path), results.load_provenance(path)
-        values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
-        answer("\n".join([W.summary(), "", *provenance_lines(provenance)]), values, as_json=as_json)
-        return
-    if is_checkpoint(path):
-        how = f"the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume"
-        lines = ["the checkpoint of a fit, not data or a result", f"Resume it by {how}."]
-    else:
-        lines = boolcp.io.reading.describe(path)
-    answer("\n".join([str(path), *lines]), {"path": path, "content": lines}, as_json=as_json)
-
-
-def provenance_lines(provenance: dict[str, Any]) -> list[str]:
-    """Return where a result comes from, one line for each entry; the residual is shown by a report."""
-    known = {name: value for name, value in provenance.items() if name != "residual_check"}
-    if "tests" in known:
-        numbers = {
-            column: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for column, test in known.pop("tests").items()
-        }
-        known["tests of each atom"] = "; ".join(f"{column} p = {text}" for column, text in numbers.items())
-    if "history" in known:
-        errors = [f"{step['relative_error']:.4f}" for step in known.pop("history")]
-        known["relative error after each atom"] = " ".join(errors)
-    return [f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in known.items()]
 
 
 class Patient:

@@ -5,11 +5,10 @@ from typing import Annotated
 import typer
 
 from boolcp._version import __version__
-from boolcp.cli.answers import info
 from boolcp.cli.applying import complete, convert, transform
 from boolcp.cli.demo import demo
 from boolcp.cli.fitting import fit, select
-from boolcp.cli.folders import export, report
+from boolcp.cli.folders import export, info, report
 from boolcp.cli.options import Grouped, option, takes_options
 
 EXAMPLES = """Decompose a tensor into atoms that are exactly on or off along one mode.
@@ -31,7 +30,6 @@ Exit codes: 0 done, 1 a bug, 2 wrong input, 130 stopped by Ctrl-C.
 app = typer.Typer(
     help=EXAMPLES,
     no_args_is_help=True,
-    add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120},

@@ -21,14 +21,14 @@ _file, _step = partial(option, panel="Reading"), partial(option, panel="Preparat
 class DataOptions:
     """What to read and how to prepare it, as given on the command line."""
 
-    files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", show_default=False)]
+    files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", metavar="FILE...")]
     variable: Annotated[str | None, _file("Array of the file; trial_* reads trials.", "--variable", "-v")] = None
-    dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.")] = None
+    dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.", metavar="MODES")] = None
     coord: Annotated[list[str], _file("A coordinate NAME=ARRAY or NAME:MODE=ARRAY. Repeatable.")] = field(
         default_factory=list
     )
     trials: Annotated[Path | None, _file("Table of trials or events, .csv or .tsv.")] = None
-    sampling_rate: Annotated[float | None, _file("Samples per second, if the file does not say.")] = None
+    sampling_rate: Annotated[float | None, _file("Samples per second, if the file does not say.", metavar="HZ")] = None
     events: Annotated[str | None, _file("Count events: names of unit, time (ms), trial. Needs --bin-ms.")] = None
     session: Annotated[str | None, _file("Only this session of a NeuroTycho recording.")] = None
     channels: Annotated[str | None, _file("Only these channels, e.g. 1-62,65 or Fz,Cz.")] = None
@@ -38,21 +38,21 @@ class DataOptions:
     condition: Annotated[str | None, _step("Only this condition: a label, or COLUMN=LABEL of the trials.")] = None
     drop: Annotated[list[str], _step("Drop labels, e.g. channel=63,64. Repeatable.")] = field(default_factory=list)
     reference: Annotated[str | None, _step("average, or a .csv of bipolar pairs.")] = None
-    band: Annotated[str | None, _step("Band-pass, e.g. 8-13 (Hz).")] = None
-    envelope: Annotated[str | None, _step("Envelope: amplitude, power or log.")] = None
-    resample: Annotated[float | None, _step("New sampling rate (Hz).")] = None
-    bin_ms: Annotated[float | None, _step("Length of consecutive trials in ms, or of the bins of spikes.")] = None
+    band: Annotated[str | None, _step("Band-pass, e.g. 8-13 (Hz).", metavar="LOW-HIGH")] = None
+    envelope: Annotated[str | None, _step("amplitude, power or log.", words=("amplitude", "power", "log"))] = None
+    resample: Annotated[float | None, _step("New sampling rate.", metavar="HZ")] = None
+    bin_ms: Annotated[float | None, _step("Length of consecutive trials, or of bins of spikes.", metavar="MS")] = None
     cut: Annotated[str | None, _step("Cut at events: their condition, COLUMN=LABEL, or all.")] = None
-    window: Annotated[str | None, _step("Start and stop around events, e.g. -200,800ms or -0.2,0.8s.")] = None
-    align: Annotated[str | None, _step("Column of the events that becomes time 0.")] = None
+    window: Annotated[str | None, _step("Around events, e.g. -200,800ms or -0.2,0.8s.", metavar="START,STOP")] = None
+    align: Annotated[str | None, _step("Column of the events that becomes time 0.", metavar="COLUMN")] = None
     reject: Annotated[float | None, _step("Largest plausible peak to peak of a channel in a trial.")] = None
     reject_table: Annotated[Path | None, _step("Table of bad parts, e.g. with columns channel, trial.")] = None
-    baseline: Annotated[str | None, _step("Subtract the mean of a time window, e.g. -200,0ms or -0.2,0s.")] = None
+    baseline: Annotated[str | None, _step("Subtract the mean of a time, as -200,0ms.", metavar="START,STOP")] = None
     n_trials: Annotated[int | None, _step("Only the first trials.")] = None
-    join: Annotated[str | None, _step("Join several files along this mode, existing or new.")] = None
+    join: Annotated[str | None, _step("Join several files along this mode, existing or new.", metavar="MODE")] = None
     names: Annotated[str | None, _step("Names of the joined files, e.g. awake,asleep.")] = None
     log: Annotated[bool, _step("Decimal logarithm of all entries.", "--log")] = False
-    center: Annotated[str | None, _step("Subtract the mean along this mode.")] = None
+    center: Annotated[str | None, _step("Subtract the mean along this mode.", metavar="MODE")] = None
     zscore: Annotated[bool, _step("Scale each channel to mean 0 and standard deviation 1.", "--zscore")] = False
 
 

@@ -18,7 +18,7 @@ MARK = "SIMULATED.txt"  # marks a recording that the demo wrote
 
 def demo(
     context: typer.Context,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Folder of the demo.")] = Path("boolcp-demo"),
+    out: Annotated[Path, typer.Option("--out", "-o", help="What it writes.", metavar="FOLDER")] = Path("boolcp-demo"),
     seed: Annotated[int, typer.Option(help="Equal seeds give equal results.")] = 0,
     force: Force = False,
 ) -> None:

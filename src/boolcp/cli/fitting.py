@@ -28,12 +28,12 @@ def fit(
     context: typer.Context,
     model: ModelOptions,
     data: DataOptions,
-    n_atoms: Annotated[str, model_option("Number of atoms, or auto for that of select.", "--n-atoms", "-k")] = "10",
-    out: Annotated[Path | None, option("Folder of the result.", "--out", "-o")] = None,
+    n_atoms: Annotated[str, model_option("Number of atoms, or auto.", "--n-atoms", "-k", metavar="N")] = "10",
+    out: Annotated[Path | None, option("Folder of the result.", "--out", "-o", metavar="FOLDER")] = None,
     assess: Annotated[bool, option("Test whether atoms come back and are on/off.", "--assess")] = False,
-    test: Annotated[list[str], option("Test the atoms against this column of the trials. Repeatable.")] = [],  # noqa: B006
-    blocks: Annotated[str | None, option("Compare trials only within groups of this column (sessions).")] = None,
-    checkpoint: Annotated[Path | None, option("File for the progress; resume from it if it exists.")] = None,
+    test: Annotated[list[str], option("Test against this column of the trials. Repeatable.", metavar="COLUMN")] = [],  # noqa: B006
+    blocks: Annotated[str | None, option("Permute within groups of this column (sessions).", metavar="COLUMN")] = None,
+    checkpoint: Annotated[Path | None, option("Progress; resume from it if it exists.")] = None,
     force: Force = False,
     as_json: Json = False,
 ) -> None:

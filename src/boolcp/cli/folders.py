@@ -1,4 +1,4 @@
-"""The folder of a result: its files, whether they may be replaced, and how they are written."""
+"""The folder of a result: its files, whether they may be replaced, and how they are written and described."""
 
 import json
 import shlex
@@ -7,8 +7,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
+import typer
+
 import boolcp
-from boolcp.cli.answers import answer
+from boolcp.cli.answers import answer, atom_rows
 from boolcp.cli.options import Force, Json, Result, option
 
 RESULT, SUMMARY, LOG, REPORT = "decomposition.nc", "summary.csv", "fit.log", "report.html"
@@ -124,3 +126,39 @@ def report(result: Result, force: Force = False, as_json: Json = False) -> None:
     """Write a saved result as one HTML page with plots."""
     path = write_page(result, is_forced=force)
     answer(str(path), {"path": path}, as_json=as_json)
+
+
+def info(
+    file: Annotated[Path, typer.Argument(help="A data file, a recording, or a result.", metavar="PATH")],
+    as_json: Json = False,
+) -> None:
+    """Describe a data file, a recording or a saved result."""
+    from boolcp.fit.checkpoint import is_checkpoint
+    from boolcp.io import results
+
+    path = file / RESULT if (file / RESULT).exists() else file
+    if path.suffix == ".nc" and path.is_file() and results.is_result(path):
+        W, provenance = results.load(path), results.load_provenance(path)
+        values = {"path": path, "shape": W.shape, "dims": W.dims, "atoms": atom_rows(W), "provenance": provenance}
+        answer("\n".join([W.summary(), "", *provenance_lines(provenance)]), values, as_json=as_json)
+        return
+    if is_checkpoint(path):
+        how = f"the same command (boolcp fit .. --checkpoint {path}), or in Python by boolcp.BMP.resume"
+        lines = ["the checkpoint of a fit, not data or a result", f"Resume it by {how}."]
+    else:
+        lines = boolcp.io.reading.describe(path)
+    answer("\n".join([str(path), *lines]), {"path": path, "content": lines}, as_json=as_json)
+
+
+def provenance_lines(provenance: dict[str, Any]) -> list[str]:
+    """Return where a result comes from, one line for each entry; the residual is shown by a report."""
+    known = {name: value for name, value in provenance.items() if name != "residual_check"}
+    if "tests" in known:
+        numbers = {
+            column: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for column, test in known.pop("tests").items()
+        }
+        known["tests of each atom"] = "; ".join(f"{column} p = {text}" for column, text in numbers.items())
+    if "history" in known:
+        errors = [f"{step['relative_error']:.4f}" for step in known.pop("history")]
+        known["relative error after each atom"] = " ".join(errors)
+    return [f"{name}: {value if isinstance(value, str) else json.dumps(value)}" for name, value in known.items()]

@@ -1,7 +1,7 @@
 """Options that commands share: dataclasses whose fields become options, the same in every command."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields, is_dataclass
 from functools import partial, wraps
 from pathlib import Path
@@ -14,25 +14,31 @@ import boolcp
 from boolcp.cli.answers import note
 
 # modes that are taken as the Boolean one, their mean apart, unless the options say otherwise
-REPEATS = ("trial", "trials", "epoch", "epochs", "subject", "subjects")
+REPEATS = ("trial", "epoch", "sweep", "subject", "participant", "patient", "animal")
 ALL = "all"
 FEW = 10  # mean of whole numbers below which they are taken for counts; not tuned
 VOLTAGES = ("EEG", "MEG", "ECoG", "sEEG")  # names of quantities whose noise is correlated in space and time
+VALUES = {Path: "FILE", str: "TEXT", int: "N", float: "NUMBER"}  # what the help calls the value of an option
 
 
-def option(text: str, *names: str, panel: str | None = None, **settings: Any) -> Any:
-    """Return a typer option whose default is not printed unless requested."""
-    return typer.Option(*names, help=text, rich_help_panel=panel, **({"show_default": False} | settings))
+def is_repeat(dim: Any) -> bool:
+    """Return True if the name of a mode, or its plural, is one of repeats."""
+    return str(dim).lower().removesuffix("s") in REPEATS
 
 
+def option(text: str, *names: str, panel: str | None = None, words: Sequence[str] = (), **settings: Any) -> Any:
+    """Return a typer option whose default is not printed unless requested; shells complete it with the words."""
+    given = {"show_default": False} | settings | ({"autocompletion": lambda: words} if words else {})
+    return typer.Option(*names, help=text, rich_help_panel=panel, **given)
+
+
+NOISES, LOSSES = ("white", "separable"), ("squared", "huber", "poisson", "bernoulli")
 model_option = partial(option, panel="Model", show_default=True)
 
 Force = Annotated[bool, option("Replace earlier results of boolcp.", "--force")]
 Json = Annotated[bool, option("Print the result as JSON, for scripts.", "--json")]
 Atoms = Annotated[int, model_option("Number of atoms.", "--n-atoms", "-k")]
-Result = Annotated[
-    Path, typer.Argument(metavar="RESULT", help="A folder that fit wrote, or a saved result, .nc.", show_default=False)
-]
+Result = Annotated[Path, typer.Argument(metavar="RESULT", help="A folder that fit wrote, or a saved result, .nc.")]
 Tensor = Annotated[Path, option("The new file, .nc or .npy.", "--out", "-o")]
 
 
@@ -40,18 +46,14 @@ Tensor = Annotated[Path, option("The new file, .nc or .npy.", "--out", "-o")]
 class ModelOptions:
     """The parameters of BMP that a command takes, except the number of atoms."""
 
-    boolean_modes: Annotated[str | None, option("Boolean modes, e.g. trial,channel, or all.", panel="Model")] = None
+    boolean_modes: Annotated[str | None, model_option("Where atoms are on/off, e.g. trial; or all.")] = None
     atom_rank: Annotated[str, model_option("Rank of the real parts: 1, 2, .. or block.")] = "1"
-    mean: Annotated[
-        bool | None, option("Fit the mean over the Boolean mode; by default over trials.", panel="Model")
-    ] = None
-    noise: Annotated[
-        str | None, option("white or separable; by default separable for trials of EEG, MEG, ECoG.", panel="Model")
-    ] = None
-    loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
+    mean: Annotated[bool | None, model_option("Fit the mean over the Boolean mode; default for trials.")] = None
+    noise: Annotated[str | None, model_option("white; separable (default for EEG, MEG, ECoG).", words=NOISES)] = None
+    loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.", words=LOSSES)] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
-    n_init: Annotated[int | None, option("Maximal number of starts, 40 by default.", panel="Model")] = None
+    n_init: Annotated[int | None, model_option("Maximal number of starts, 40 by default.")] = None
     max_memory: Annotated[str | None, model_option("Memory for data read from disk in slabs, e.g. 3GB.")] = None
     seed: Annotated[int, model_option("Equal seeds give equal results.")] = 0
 
@@ -74,7 +76,7 @@ class ModelOptions:
     def modes(self, X: Any) -> list[int | str] | None:
         """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
         if self.boolean_modes is None:
-            found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
+            found = [] if X is None else [str(dim) for dim in X.dims if is_repeat(dim) and X.sizes[dim] > 1]
             return [found[0]] if found else None
         names = [name.strip() for name in self.boolean_modes.split(",")]
         return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
@@ -88,7 +90,7 @@ class ModelOptions:
         from boolcp.storage import stays_out
 
         mode = X.dims[modes[0]] if isinstance(modes[0], int) and modes[0] < X.ndim else modes[0]
-        return mode if mode in X.dims and mode in REPEATS and not stays_out(X.data, self.max_memory) else None
+        return mode if mode in X.dims and is_repeat(mode) and not stays_out(X.data, self.max_memory) else None
 
 
 def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
@@ -121,14 +123,27 @@ class Grouped(TyperCommand):
         """Write the arguments and the options, group by group."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in self.get_params(ctx):
-            is_argument = parameter.param_type_name == "argument"
-            name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
-            if (record := parameter.get_help_record(ctx)) is not None:
+            name = getattr(parameter, "rich_help_panel", None) or "Options"
+            if parameter.param_type_name == "argument":
+                groups["Arguments"].append((parameter.metavar, parameter.help))
+            elif (record := parameter.get_help_record(ctx)) is not None:
                 groups.setdefault(name, []).append(record)
         for name, records in groups.items():
             if records:
                 with formatter.section(name):
                     formatter.write_dl(records)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """Return the words of the line of usage."""
+        return ["[OPTIONS]", *(p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument")]
+
+
+def name_value(annotation: Any) -> None:
+    """Name the value of an option for the help, which has its Python type otherwise."""
+    kind, *settings = get_args(annotation)
+    found = [VALUES[part] for part in get_args(kind) or (kind,) if part in VALUES]
+    if found and settings[0].metavar is None:
+        settings[0].metavar = found[0]
 
 
 def takes_options(command: Callable) -> Callable:
@@ -139,8 +154,11 @@ def takes_options(command: Callable) -> Callable:
     for item in (item for kind in shared.values() for item in fields(kind)):
         default = item.default if item.default_factory is MISSING else item.default_factory()
         default = inspect.Parameter.empty if default is MISSING else default
-        new = inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
-        parameters.append(new)
+        parameters.append(
+            inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
+        )
+    for annotation in (p.annotation for p in parameters if get_args(p.annotation)):
+        name_value(annotation)
     parameters.sort(key=lambda p: not any(isinstance(a, typer.models.ArgumentInfo) for a in get_args(p.annotation)))
 
     @wraps(command)

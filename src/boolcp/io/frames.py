@@ -72,8 +72,9 @@ def from_dataframe(df: Any, modes: Sequence[str] | None = None, value: str | Non
 def _long(table: Any) -> tuple[Any, list[str], str]:
     """Return a wide table as a long one, its modes and the name of its entries."""
     if not len(table.columns) or any(kind.kind not in "fiub" for kind in table.dtypes):
-        advice = 'name its modes and its entries, as in from_dataframe(df, modes=["subject", "day"], value="titer")'
-        raise ValueError(f"The table has columns that are not numbers: {advice}.")
+        texts = ", ".join(str(name) for name, kind in table.dtypes.items() if kind.kind not in "fiub")
+        advice = 'if each row is an entry, name the modes, as in modes=["subject", "day"], value="titer"'
+        raise ValueError(f"Columns are not numbers: {texts or 'there are none'}; {advice}.")
     for axis, name in ((0, "row"), (1, "column")):
         index = table.axes[axis]
         names = [f"{name}{n or ''}" if level is None else str(level) for n, level in enumerate(index.names)]
@@ -98,7 +99,7 @@ def read_any_table(path: Path) -> Any:
     """Return the DataFrame of a file .csv, .tsv or .parquet."""
     if path.suffix.lower() != ".parquet":
         return read_table(path)
-    load_extra("pyarrow", "")
+    load_extra("pyarrow", "files")
     with reading(path, "table"):
         return load_extra("pandas", "files").read_parquet(path)
 
@@ -106,7 +107,7 @@ def read_any_table(path: Path) -> Any:
 def read_frame(path: Path, dims: Sequence[str] | None, variable: str | None) -> Any:
     """Return the tensor of a table file: long if `dims` are given, else wide."""
     table = read_any_table(path)
-    with refusing(path, "Name its modes and entries: --dims subject,day --variable titer (dims=, variable=)."):
+    with refusing(path, "From a file: dims=, variable= (--dims subject,day --variable titer)."):
         if dims is None and table.dtypes.iloc[0].kind not in "fiub":
             table = table.set_index(table.columns[0])
         return from_dataframe(table, dims, variable)

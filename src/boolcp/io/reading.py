@@ -100,12 +100,9 @@ def open_tensor(
     ({'channel': 4, 'time': 500}, 1.996)
     """
     if not isinstance(path, str | PathLike):
-        what = (
-            "a table: call boolcp.from_dataframe(df, modes=[..], value=..)" if hasattr(path, "columns") else "no path"
-        )
-        raise TypeError(
-            f"open_tensor reads a file, but {type(path).__name__} is {what}; arrays go straight to BMP.fit."
-        )
+        is_table = hasattr(path, "columns")
+        how = "boolcp.from_dataframe(df, modes=[..], value=..)" if is_table else "BMP.fit, or boolcp.interop.from_mne"
+        raise TypeError(f"open_tensor reads a file, but this is a {type(path).__name__}: call {how}.")
     place = check_exists(path)
     if lazy not in (True, False, "auto"):
         raise ValueError(f'lazy must be True, False or "auto", got {lazy!r}.')

@@ -17,14 +17,21 @@ Table = Any  # a pandas DataFrame, or a mapping of names to columns
 
 def read_columns(table: Table) -> dict[str, np.ndarray]:
     """Return the columns of a DataFrame or mapping by name; missing text is empty, missing numbers are NaN."""
+    table = table.as_dataframe() if hasattr(table, "as_dataframe") else table  # an IntervalSet of pynapple
     if not hasattr(table, "columns") and not isinstance(table, Mapping):
         raise TypeError(f"A table is a pandas DataFrame or a dict of columns, got {type(table).__name__}.")
-    columns = {str(name): plain_column(np.asarray(values)) for name, values in table.items()}
+    times = (*ONSETS, *STOPS, "duration")
+    columns = {str(n): plain_column(np.asarray(seconds(c) if n in times else c)) for n, c in table.items()}
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
         raise ValueError(f"The columns of a table must have the same length, got {listing}.")
     return columns
+
+
+def seconds(times: Any) -> Any:
+    """Return times in seconds: those of neo have a unit, a Ts of pynapple has them apart."""
+    return times.rescale("s").magnitude if hasattr(times, "rescale") else getattr(times, "t", times)
 
 
 def plain_column(values: np.ndarray) -> np.ndarray:

@@ -10,7 +10,7 @@ from numpy.typing import ArrayLike
 from boolcp.checks import BoolcpWarning
 from boolcp.prepare.choose import find_rows
 from boolcp.prepare.common import DataArray, floating, need_mode, noted, sampling_rate, segments, times_of
-from boolcp.prepare.tables import Table, add_table, list_events, read_events
+from boolcp.prepare.tables import Table, add_table, list_events, read_events, seconds
 from boolcp.result.labels import aligned
 from boolcp.system import available_memory, float_bytes, load_extra
 
@@ -320,9 +320,9 @@ def count_spikes(
     Parameters
     ----------
     spike_times : sequence of array-like, or mapping of unit to array-like
-        For each unit the times of its spikes in the session, in seconds; spike trains of neo and groups of pynapple
-        are taken as they are.
-    events, window_ms, align : DataFrame or mapping, float or (float, float), str
+        For each unit the times of its spikes in the session, in seconds; ``segment.spiketrains`` of neo and a TsGroup
+        of pynapple are taken as they are.
+    events, window_ms, align : DataFrame, mapping or IntervalSet of pynapple, float or (float, float), str
         As `events`, `ms` and `align` in `cut_trials`. Bins beyond the ends of a trial are NaN.
     bin_ms, units : float, sequence
         Length of the bins, and labels of the units.
@@ -336,9 +336,7 @@ def count_spikes(
     """
     if isinstance(spike_times, Mapping):
         units, spike_times = list(spike_times), list(spike_times.values())
-    # a SpikeTrain of neo has a unit, a Ts of pynapple its times apart
-    times = [t.rescale("s").magnitude if hasattr(t, "rescale") else getattr(t, "t", t) for t in spike_times]
-    trains = [np.sort(np.ravel(t).astype(float)) for t in times]
+    trains = [np.sort(np.ravel(seconds(train)).astype(float)) for train in spike_times]
     if not trains or not bin_ms > 0:
         raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
     columns, width = read_events(events), bin_ms / 1000

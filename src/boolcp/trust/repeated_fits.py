@@ -15,7 +15,7 @@ from boolcp.result.labels import read_aligned
 from boolcp.storage import stays_out
 from boolcp.system import float_bytes, memory_text
 
-UNITS = ("trial", "epoch", "subject", "session", "animal", "participant", "sweep")  # names of modes of repeats
+UNITS = ("trial", "epoch", "subject", "session", "animal", "participant", "patient", "sweep")  # modes of repeats
 QUICK = 1.0  # seconds of a fit below which processes do not pay
 
 
