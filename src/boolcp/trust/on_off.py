@@ -2,8 +2,7 @@
 
 The amplitude of an atom in a slice is that of its pattern, which comes from a fit that has not seen the slice. If the
 atom is switched on and off, amplitudes are two normal groups of equal spread; if it is graded, they form one hump:
-normal, heavy-tailed (Student) or skewed (normal plus exponential). The Bayesian information criterion
-(BIC) compares them.
+normal, heavy-tailed (Student) or skewed (normal plus exponential). Schwarz's criterion (BIC) compares them.
 """
 
 from collections.abc import Callable
@@ -53,7 +52,8 @@ def two_groups(a: np.ndarray) -> OnOff:
     some = a if n <= MAX_AMPLITUDES else np.random.default_rng(0).choice(a, MAX_AMPLITUDES, replace=False)
     x = (some - center) / size
     likelihood, low, high, spread, share = best_mixture(x)
-    hump = min(bic(x, law, start) for law, starts in HUMPS.items() for start in starts)
+    normal = len(x) * np.log(2 * np.pi * np.mean(x**2)) + len(x) + 2 * np.log(len(x))
+    hump = min(normal, *(bic(x, law, start) for law, starts in HUMPS.items() for start in starts))
     two = -2 * likelihood + 4 * np.log(len(x))
     return OnOff(float(hump - two), center + size * low, center + size * high, size * spread, share)
 
@@ -68,16 +68,10 @@ def best_mixture(x: np.ndarray) -> tuple[float, float, float, float, float]:
     n, ordered, best = len(x), np.sort(x), (-np.inf, 0.0, 0.0, 1.0, 0.5)
     for quantile in (0.1, 0.25, 0.5, 0.75, 0.9):
         cut = min(max(int(quantile * n), 2), n - 2)
-        means, shares, variance = (
-            np.array([ordered[:cut].mean(), ordered[cut:].mean()]),
-            np.array([cut, n - cut]) / n,
-            0.3,
-        )
-        total = -np.inf
+        means, shares = np.array([ordered[:cut].mean(), ordered[cut:].mean()]), np.array([cut, n - cut]) / n
+        variance, total = 0.3, -np.inf
         for _ in range(N_STEPS):
-            logs = (
-                np.log(shares)[:, None] - (x - means[:, None]) ** 2 / (2 * variance) - np.log(2 * np.pi * variance) / 2
-            )
+            logs = np.log(shares / np.sqrt(2 * np.pi * variance))[:, None] - (x - means[:, None]) ** 2 / (2 * variance)
             each = np.logaddexp(*logs)
             before, total = total, float(each.sum())
             parts = np.exp(logs - each)
@@ -90,11 +84,6 @@ def best_mixture(x: np.ndarray) -> tuple[float, float, float, float, float]:
             up = int(np.argmax(means))
             best = (total, float(means[1 - up]), float(means[up]), float(np.sqrt(variance)), float(shares[up]))
     return best
-
-
-def normal(x: np.ndarray) -> np.ndarray:
-    """Return log densities of the standard normal distribution."""
-    return -(x**2) / 2 - np.log(2 * np.pi) / 2
 
 
 def student(x: np.ndarray, shape: float) -> np.ndarray:
@@ -111,8 +100,7 @@ def skewed(x: np.ndarray, shape: float) -> np.ndarray:
 
 
 HUMPS: dict[Callable[..., np.ndarray], tuple[tuple[float, ...], ...]] = {
-    normal: ((0.0, 0.0),),  # location, logarithm of the scale, and the shape
-    student: ((0.0, -0.2, np.log(4.0)),),
+    student: ((0.0, -0.2, np.log(4.0)),),  # location, logarithm of the scale, and the shape
     skewed: ((-0.6, -0.4, 1.0), (0.6, -0.4, -1.0), (-0.9, -1.5, 4.0), (0.9, -1.5, -4.0)),
 }
 
@@ -121,10 +109,8 @@ def bic(x: np.ndarray, law: Callable[..., np.ndarray], start: tuple[float, ...])
     """Return the BIC of a distribution with location, scale and shape fitted to x."""
 
     def cost(parameters: np.ndarray) -> float:
-        place, scale, *shape = parameters
-        return float(len(x) * scale - law((x - place) * np.exp(-scale), *shape).sum())
+        place, scale, shape = parameters
+        return float(len(x) * scale - law((x - place) * np.exp(-scale), shape).sum())
 
-    if law is normal:  # x has mean zero and variance one
-        return 2 * cost(np.array(start)) + 2 * np.log(len(x))
     found = minimize(cost, start, method="Nelder-Mead", options={"maxiter": 300, "xatol": 1e-2, "fatol": 1e-2})
     return float(2 * found.fun + len(start) * np.log(len(x)))

@@ -5,13 +5,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.random import Generator
 
 from boolcp import checks
 from boolcp.checks import BoolcpWarning
 from boolcp.plotting.mode_labels import mode_text
-from boolcp.result.atoms import BooleanCP
-from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, table_text, unit_mode
+from boolcp.trust.repeated_fits import fit_part, prepare, run_all, table_text, unit_mode
 from boolcp.trust.replication import OFTEN, WORDS, compare, draw_parts
 
 
@@ -132,7 +130,7 @@ def select_n_atoms(
     at = unit_mode(W, mode)
     draws = draw_parts(data.values.shape[at], "halves", n_parts, None, rng)
     tasks: list[Any] = [(data, at, None, other), *((data, at, places, one) for places, one in draws)]
-    whole, *paths = run_all(fit_path, tasks, n_jobs, verbose)
+    whole, *paths = [model.path_ for model in run_all(fit_part, tasks, n_jobs, verbose)]
     over = f"{n_parts} fits {WORDS['halves'].format(mode_text(W, at))}"
     shares = []
     for k in range(1, len(whole)):
@@ -147,9 +145,3 @@ def select_n_atoms(
             stacklevel=2,
         )
     return selection
-
-
-def fit_path(data: Repeat, mode: int, places: np.ndarray | None, seed: Generator) -> tuple[BooleanCP, ...]:
-    """Return the estimates with 0, 1, .. atoms of some slices along one mode, or of all."""
-    path: tuple[BooleanCP, ...] = fit_part(data, mode, places, seed).path_
-    return path
