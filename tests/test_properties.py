@@ -6,7 +6,6 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-import boolcp
 from boolcp import BMP, Atom, BooleanCP
 
 SHAPE, MODES = (8, 9, 10), (0, 2)
@@ -226,12 +225,6 @@ def test_resumed_after_any_step_ends_the_same(kind, loss, rank, tmp_path):
         assert_same(model(loss, rank).fit(X, checkpoint=file, **given).decomposition_, whole, loss)
 
 
-def test_a_finished_checkpoint_returns_its_result(tmp_path):
-    X = noisy("squared", 1)
-    W = model().fit(X, checkpoint=tmp_path / "fit.npz").decomposition_
-    assert_same(model().fit(X, checkpoint=tmp_path / "fit.npz").decomposition_, W)
-
-
 # what is refused
 
 
@@ -254,11 +247,3 @@ def test_the_mean_of_the_answer_suits_the_loss(loss):
     assert np.isfinite(W).all()
     if loss in ("poisson", "bernoulli"):
         assert (W >= 0).all()
-
-
-@pytest.mark.parametrize(("loss", "value"), [("poisson", -1.0), ("bernoulli", 1.5)])
-def test_entries_that_a_loss_cannot_take_are_named(loss, value):
-    X = clean(loss, 1)
-    X[1, 2, 3] = value
-    with pytest.raises(ValueError, match=rf'loss="{loss}" needs entries .*\(1, 2, 3\)'):
-        boolcp.decompose(X, 2, loss=loss, atom_rank=1)

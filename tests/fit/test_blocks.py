@@ -132,27 +132,7 @@ def test_zero_modes_and_what_is_not_asked_for(rng):
         BMP(2, atom_rank="dense").fit(X)
 
 
-def test_equal_seeds_and_memory_order_give_equal_results(rng):
-    X = rng.standard_normal((12, 30, 25))
-    X[:6] += 2 * np.outer(np.arange(30) % 3, np.ones(25))
-    first = fit(X, 3, seed=5).decomposition_
-    for other in (X, np.asfortranarray(X)):
-        np.testing.assert_array_equal(first.to_tensor(), fit(other, 3, seed=5).decomposition_.to_tensor())
-    single = fit(X.astype(np.float32), 3, seed=5).decomposition_
-    assert bits_of(single) == bits_of(first)
-    turned = fit(X.transpose(2, 0, 1), 3, seed=5).decomposition_
-    assert loss(X.transpose(2, 0, 1), turned) == pytest.approx(loss(X, first), rel=0.02)
-
-
 # entries that do not count alike
-
-
-def test_values_under_the_mask_never_matter(rng):
-    X = make_blocks((14, 12, 13), (0, 1), rng)[0] + 0.3 * rng.standard_normal((14, 12, 13))
-    mask = rng.random(X.shape) < 0.7
-    found = [fit(np.where(mask, X, other), 2, mask=mask).decomposition_ for other in (0.0, 999.0, np.nan)]
-    for W in found[1:]:
-        np.testing.assert_array_equal(W.to_tensor(), found[0].to_tensor())
 
 
 @pytest.mark.parametrize("share", [0.5, 0.8])
@@ -171,15 +151,6 @@ def test_blocks_are_weighted_least_squares(rng):
     W = fit(X, 1, [0], weights=weights).decomposition_
     assert bits_of(W) == {(0, bits[0].tobytes())}
     np.testing.assert_allclose(sums_on(weights * (X - W.to_tensor()), W.atoms[0]), 0, atol=1e-8)
-
-
-def test_weights_of_zero_and_one_are_a_mask_and_equal_weights_are_none(rng):
-    X = make_blocks((14, 12, 13), (0, 1), rng)[0] + 0.3 * rng.standard_normal((14, 12, 13))
-    mask = rng.random(X.shape) < 0.7
-    masked, weighted = fit(X, 2, mask=mask).decomposition_, fit(X, 2, weights=mask.astype(float)).decomposition_
-    np.testing.assert_allclose(weighted.to_tensor(), masked.to_tensor(), atol=1e-8)
-    plain, equal = fit(X, 2).decomposition_, fit(X, 2, weights=np.full(X.shape, 3.0)).decomposition_
-    np.testing.assert_allclose(equal.to_tensor(), plain.to_tensor(), atol=1e-8)
 
 
 @pytest.mark.parametrize("share", [1.0, 0.8])

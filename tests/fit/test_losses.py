@@ -193,17 +193,6 @@ def test_new_slices_are_solved_under_the_loss(name):
     assert model.score(X) == pytest.approx(model.decomposition_.explained(), abs=2e-3)
 
 
-def test_equal_weights_and_lists_of_entries_change_nothing():
-    X, _ = make_data("poisson", 6)
-    W = decompose(X, 2, loss="poisson", random_state=0)
-    doubled = decompose(X, 2, weights=2.0, loss="poisson", random_state=0)
-    np.testing.assert_allclose(doubled.to_tensor(), W.to_tensor(), atol=1e-9)
-    mask = np.random.default_rng(1).random(SHAPE) < 0.95
-    masked = decompose(X, 2, mask=mask, loss="poisson", random_state=0)
-    listed = decompose((np.argwhere(mask), X[mask], X.shape), 2, loss="poisson", random_state=0)
-    np.testing.assert_allclose(listed.to_tensor(), masked.to_tensor(), atol=1e-8)
-
-
 def test_a_fit_under_a_loss_is_saved_and_loaded(tmp_path):
     X, _ = make_data("poisson", 8)
     W = decompose(X, 2, loss="poisson", random_state=0)

@@ -332,14 +332,15 @@ class BooleanCP:
     @cached_property
     def blocks(self) -> np.ndarray:
         """The sum of the atoms as an array, for blocks, which are as large as that."""
-        X = np.zeros(self.shape)
+        parts = []
         for n, members in self.members.items():
             Z = np.stack([self.atoms[k].z for k in members], axis=1).astype(float)
             V = np.stack([self.weights[k] * self.atoms[k].dense_block() for k in members])
-            right = math.prod(self.shape[n + 1 :])  # X is (left, d, right) around the mode
+            right = math.prod(self.shape[n + 1 :])  # the sum is (left, d, right) around the mode
             V = V.reshape(len(members), -1, right)
-            X += (V[..., 0].T @ Z.T if right == 1 else np.matmul(Z, V.transpose(1, 0, 2))).reshape(self.shape)
-        return X
+            part = V[..., 0].T @ Z.T if right == 1 else np.matmul(Z, V.transpose(1, 0, 2))
+            parts.append(part.reshape(self.shape))
+        return sum(parts[1:], parts[0])
 
     # the tensor W: the questions that a storage answers, without an array as large as W
 
