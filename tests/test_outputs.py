@@ -1,5 +1,7 @@
 """Labels out as they came in, tables in, and traps and mistakes that are named or understood."""
 
+import sys
+
 import mne
 import numpy as np
 import pandas as pd
@@ -94,6 +96,13 @@ def test_a_long_table_is_a_tensor(X, table, rng, tmp_path):
         again = boolcp.open_tensor(tmp_path / name, dims=DIMS, variable="volt")
         np.testing.assert_allclose(again, X)
         assert again["drug"].dims == ("trial",)
+
+
+def test_without_pyarrow_a_parquet_file_says_what_to_install(table, tmp_path, monkeypatch):
+    table.to_parquet(tmp_path / "long.parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(ImportError, match="pip install pyarrow"):
+        boolcp.open_tensor(tmp_path / "long.parquet", dims=DIMS, variable="volt")
 
 
 def test_wide_tables_and_dictionaries(X, table, tmp_path):

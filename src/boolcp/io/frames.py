@@ -99,7 +99,7 @@ def read_any_table(path: Path) -> Any:
     """Return the DataFrame of a file .csv, .tsv or .parquet."""
     if path.suffix.lower() != ".parquet":
         return read_table(path)
-    load_extra("pyarrow", "files")
+    load_extra("pyarrow", "")
     with reading(path, "table"):
         return load_extra("pandas", "files").read_parquet(path)
 
