@@ -119,7 +119,7 @@ def test_wide_tables_and_dictionaries(X, table, tmp_path):
 @pytest.mark.parametrize(
     ("act", "words"),
     [
-        (lambda t: made(t), r"Columns are not numbers: trial, drug; if each row is an entry, pass modes="),
+        (lambda t: made(t), r"Columns are not numbers: trial, drug; if rows are entries, pass modes="),
         (lambda t: made(t, DIMS, "v"), "no 'v'; its columns are trial, channel, time, drug, volt"),
         (lambda t: made(t.assign(w=1), DIMS), "Say which column has the entries, value=; its columns are .* volt, w"),
         (lambda t: made(t, DIMS[:2], "volt"), "800 entries have several rows, as trial t0, channel 0"),

@@ -117,7 +117,7 @@ class Grouped(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options, group by group."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for parameter in self.get_params(ctx):
+        for parameter in list[Any](self.get_params(ctx)):
             name = getattr(parameter, "rich_help_panel", None) or "Options"
             if parameter.param_type_name == "argument":
                 groups["Arguments"].append((parameter.metavar, parameter.help))
@@ -130,7 +130,7 @@ class Grouped(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the line of usage."""
-        return ["[OPTIONS]", *(p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument")]
+        return ["[OPTIONS]", *(str(p.metavar) for p in self.get_params(ctx) if p.param_type_name == "argument")]
 
 
 def name_value(annotation: Any) -> None:

@@ -73,9 +73,7 @@ def _long(table: Any) -> tuple[Any, list[str], str]:
     """Return a wide table as a long one, its modes and the name of its entries."""
     if not len(table.columns) or any(kind.kind not in "fiub" for kind in table.dtypes):
         texts = ", ".join(str(name) for name, kind in table.dtypes.items() if kind.kind not in "fiub")
-        raise ValueError(
-            f"Columns are not numbers: {texts or 'none'}; if each row is an entry, pass modes= and value=."
-        )
+        raise ValueError(f"Columns are not numbers: {texts or 'none'}; if rows are entries, pass modes= and value=.")
     for axis, name in ((0, "row"), (1, "column")):
         index = table.axes[axis]
         names = [f"{name}{n or ''}" if level is None else str(level) for n, level in enumerate(index.names)]
