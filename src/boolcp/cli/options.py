@@ -118,11 +118,10 @@ class Grouped(TyperCommand):
         """Write the arguments and the options, group by group."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
         for parameter in list[Any](self.get_params(ctx)):
-            name = getattr(parameter, "rich_help_panel", None) or "Options"
-            if parameter.param_type_name == "argument":
-                groups["Arguments"].append((parameter.metavar, parameter.help))
-            elif (record := parameter.get_help_record(ctx)) is not None:
-                groups.setdefault(name, []).append(record)
+            record, is_argument = parameter.get_help_record(ctx), parameter.param_type_name == "argument"
+            name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
+            if record is not None:
+                groups.setdefault(name, []).append((parameter.metavar, record[1]) if is_argument else record)
         for name, records in groups.items():
             if records:
                 with formatter.section(name):
