@@ -74,7 +74,7 @@ for name, color, marker in (("CP", "#D55E00", "s"), ("boolcp", "#0072B2", "o")):
             W_k = boolcp.baselines.CP(k, random_state=0).fit(shown).decomposition_
         else:
             W_k = boolcp.decompose(shown, k, boolean_modes=["cell"], certify=False, random_state=0)
-        errors.append(boolcp.metrics.rmse(W_k.to_tensor()[hidden], X.values[hidden]))
+        errors.append(boolcp.metrics.rmse(np.asarray(W_k.to_tensor())[hidden], X.values[hidden]))
     ax.plot(numbers, errors, marker=marker, color=color, label=name)
 ax.axhline(X.values[hidden].std(), color="gray", linestyle=":", label="mean value")
 ax.set(xlabel="number of atoms", ylabel="RMSE at hidden entries", xticks=numbers, ylim=(0, None))

@@ -34,7 +34,7 @@ X = xr.DataArray(
         "state": ["eyes open", "eyes closed", "propofol", "recovery closed", "recovery open"],
         "x": ("channel", electrodes["x_px"]),
         "y": ("channel", -electrodes["y_px"]),
-        "area": ("channel", electrodes["area8"]),
+        "area": ("channel", electrodes["area8"].to_numpy(str)),
     },
     dims=("channel", "frequency", "state"),
     name="log10 power",

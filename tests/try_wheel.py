@@ -7,7 +7,7 @@ from pathlib import Path
 # what an extra brings, as modules of boolcp and of other packages that must import with it
 BRINGS = {
     "plot": ["boolcp.plotting", "boolcp.report", "matplotlib", "jinja2", "itables"],
-    "files": ["boolcp.io", "boolcp.cli", "xarray", "h5py", "h5netcdf", "pymatreader", "zarr", "pyarrow", "typer"],
+    "files": ["boolcp.io", "boolcp.cli", "xarray", "h5py", "h5netcdf", "pymatreader", "zarr", "typer"],
     "dask": ["dask.array", "distributed"],
     "mne": ["mne", "pynwb"],
     "all": ["boolcp.cli", "boolcp.report", "boolcp.baselines", "tensorly"],

@@ -170,14 +170,6 @@ def test_the_mean_is_fitted_where_trials_are_the_one_boolean_mode(given, is_on, 
     assert ModelOptions(**given).parameters()["mean"] is bool(given.get("mean"))
 
 
-def test_the_command_says_that_it_fits_the_mean(data, run):
-    options = ("fit", "data.npy", *DIMS, "-k", 1, "--boolean-modes", "trial")
-    code, _, err = run(*options, "-o", "out")
-    assert code == 0 and "The mean over trial is fitted apart from the atoms (--no-mean" in err
-    assert load_provenance("out/decomposition.nc")["parameters"]["mean"] is True
-    assert "mean over" not in run(*options, "--no-mean", "-o", "other")[2]
-
-
 @pytest.mark.parametrize(
     ("name", "given", "noise"),
     [
@@ -198,16 +190,18 @@ def test_trials_of_voltages_have_a_noise_model(name, given, noise, data):
     assert ModelOptions(**given).parameters(gaps)["noise"] == given.get("noise", "white")
 
 
-def test_the_command_says_that_it_whitens_and_new_trials_are_whitened_alike(data, run):
+def test_the_command_says_that_it_whitens_and_fits_the_mean_and_new_trials_are_whitened_alike(data, run):
     xr.DataArray(data.X, dims=("channel", "time", "trial"), name="EEG").to_netcdf("eeg.nc", engine="h5netcdf")
     code, out, err = run("fit", "eeg.nc", "-k", 2, "--boolean-modes", "trial", "-o", "out", "--assess")
     assert code == 0 and "(--noise white leaves it as it is)" in err and "replication" in out
-    W = boolcp.load("out")
-    assert sorted(W.noise.covariances) == [0, 1] and load_provenance("out")["parameters"]["noise"] == "separable"
+    assert "The mean over trial is fitted apart from the atoms (--no-mean" in err
+    W, parameters = boolcp.load("out"), load_provenance("out")["parameters"]
+    assert sorted(W.noise.covariances) == [0, 1] and parameters["noise"] == "separable" and parameters["mean"] is True
     assert run("transform", "out", "eeg.nc", "-o", "bits.csv")[0] == 0
     np.testing.assert_array_equal(pd.read_csv("bits.csv")["atom_0"].to_numpy(), W.atoms[0].z)
-    options = ("fit", "eeg.nc", "-k", 1, "--boolean-modes", "trial", "--noise", "white", "-o", "plain")
-    assert "whitened" not in run(*options)[2] and boolcp.load("plain").noise is None
+    options = ("fit", "eeg.nc", "-k", 1, "--boolean-modes", "trial", "--noise", "white", "--no-mean", "-o", "plain")
+    err = run(*options)[2]
+    assert "whitened" not in err and "mean over" not in err and boolcp.load("plain").noise is None
     assert run("fit", "eeg.nc", "-k", 1, "--noise", "pink", "-o", "x")[0] == WRONG_INPUT
 
 

@@ -14,16 +14,11 @@ import boolcp
 from boolcp.cli.answers import note
 
 # modes that are taken as the Boolean one, their mean apart, unless the options say otherwise
-REPEATS = ("trial", "epoch", "sweep", "subject", "participant", "patient", "animal")
+REPEATS = [f"{name}{s}" for name in "trial epoch sweep subject participant patient animal".split() for s in ("", "s")]
 ALL = "all"
 FEW = 10  # mean of whole numbers below which they are taken for counts; not tuned
 VOLTAGES = ("EEG", "MEG", "ECoG", "sEEG")  # names of quantities whose noise is correlated in space and time
 VALUES = {Path: "FILE", str: "TEXT", int: "N", float: "NUMBER"}  # what the help calls the value of an option
-
-
-def is_repeat(dim: Any) -> bool:
-    """Return True if the name of a mode, or its plural, is one of repeats."""
-    return str(dim).lower().removesuffix("s") in REPEATS
 
 
 def option(text: str, *names: str, panel: str | None = None, words: Sequence[str] = (), **settings: Any) -> Any:
@@ -76,7 +71,7 @@ class ModelOptions:
     def modes(self, X: Any) -> list[int | str] | None:
         """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
         if self.boolean_modes is None:
-            found = [] if X is None else [str(dim) for dim in X.dims if is_repeat(dim) and X.sizes[dim] > 1]
+            found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
             return [found[0]] if found else None
         names = [name.strip() for name in self.boolean_modes.split(",")]
         return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
@@ -90,7 +85,7 @@ class ModelOptions:
         from boolcp.storage import stays_out
 
         mode = X.dims[modes[0]] if isinstance(modes[0], int) and modes[0] < X.ndim else modes[0]
-        return mode if mode in X.dims and is_repeat(mode) and not stays_out(X.data, self.max_memory) else None
+        return mode if mode in X.dims and mode in REPEATS and not stays_out(X.data, self.max_memory) else None
 
 
 def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
@@ -122,12 +117,11 @@ class Grouped(TyperCommand):
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the arguments and the options, group by group."""
         groups: dict[str, list[tuple[str, str]]] = {"Arguments": [], "Options": []}
-        for parameter in self.get_params(ctx):
-            name = getattr(parameter, "rich_help_panel", None) or "Options"
-            if parameter.param_type_name == "argument":
-                groups["Arguments"].append((parameter.metavar, parameter.help))
-            elif (record := parameter.get_help_record(ctx)) is not None:
-                groups.setdefault(name, []).append(record)
+        for parameter in list[Any](self.get_params(ctx)):
+            record, is_argument = parameter.get_help_record(ctx), parameter.param_type_name == "argument"
+            name = "Arguments" if is_argument else getattr(parameter, "rich_help_panel", None) or "Options"
+            if record is not None:
+                groups.setdefault(name, []).append((parameter.metavar, record[1]) if is_argument else record)
         for name, records in groups.items():
             if records:
                 with formatter.section(name):
@@ -135,12 +129,12 @@ class Grouped(TyperCommand):
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
         """Return the words of the line of usage."""
-        return ["[OPTIONS]", *(p.metavar for p in self.get_params(ctx) if p.param_type_name == "argument")]
+        return ["[OPTIONS]", *(str(p.metavar) for p in self.get_params(ctx) if p.param_type_name == "argument")]
 
 
 def name_value(annotation: Any) -> None:
     """Name the value of an option for the help, which has its Python type otherwise."""
-    kind, *settings = get_args(annotation)
+    kind, *settings = get_args(annotation) or (None,)
     found = [VALUES[part] for part in get_args(kind) or (kind,) if part in VALUES]
     if found and settings[0].metavar is None:
         settings[0].metavar = found[0]
@@ -157,8 +151,8 @@ def takes_options(command: Callable) -> Callable:
         parameters.append(
             inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
         )
-    for annotation in (p.annotation for p in parameters if get_args(p.annotation)):
-        name_value(annotation)
+    for parameter in parameters:
+        name_value(parameter.annotation)
     parameters.sort(key=lambda p: not any(isinstance(a, typer.models.ArgumentInfo) for a in get_args(p.annotation)))
 
     @wraps(command)

@@ -73,8 +73,7 @@ def _long(table: Any) -> tuple[Any, list[str], str]:
     """Return a wide table as a long one, its modes and the name of its entries."""
     if not len(table.columns) or any(kind.kind not in "fiub" for kind in table.dtypes):
         texts = ", ".join(str(name) for name, kind in table.dtypes.items() if kind.kind not in "fiub")
-        advice = 'if each row is an entry, name the modes, as in modes=["subject", "day"], value="titer"'
-        raise ValueError(f"Columns are not numbers: {texts or 'there are none'}; {advice}.")
+        raise ValueError(f"Columns are not numbers: {texts or 'none'}; if rows are entries, pass modes= and value=.")
     for axis, name in ((0, "row"), (1, "column")):
         index = table.axes[axis]
         names = [f"{name}{n or ''}" if level is None else str(level) for n, level in enumerate(index.names)]
@@ -99,7 +98,7 @@ def read_any_table(path: Path) -> Any:
     """Return the DataFrame of a file .csv, .tsv or .parquet."""
     if path.suffix.lower() != ".parquet":
         return read_table(path)
-    load_extra("pyarrow", "files")
+    load_extra("pyarrow", "")
     with reading(path, "table"):
         return load_extra("pandas", "files").read_parquet(path)
 

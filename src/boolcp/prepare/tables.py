@@ -9,6 +9,7 @@ from boolcp.prepare.common import DataArray, labels_of, need_mode, noted
 from boolcp.result.labels import label_text, plain_values
 
 ONSETS, STOPS = ("onset", "start_time", "start"), ("stop", "stop_time", "end")
+TIMES = (*ONSETS, *STOPS, "duration")
 CONDITIONS = ("condition", "trial_type", "description")  # their names in the tables of BIDS and MNE
 EVENT = "event_"  # prefix of the attributes that are columns of the table of events
 
@@ -20,8 +21,7 @@ def read_columns(table: Table) -> dict[str, np.ndarray]:
     table = table.as_dataframe() if hasattr(table, "as_dataframe") else table  # an IntervalSet of pynapple
     if not hasattr(table, "columns") and not isinstance(table, Mapping):
         raise TypeError(f"A table is a pandas DataFrame or a dict of columns, got {type(table).__name__}.")
-    times = (*ONSETS, *STOPS, "duration")
-    columns = {str(n): plain_column(np.asarray(seconds(c) if n in times else c)) for n, c in table.items()}
+    columns = {str(n): plain_column(np.asarray(seconds(c) if n in TIMES else c)) for n, c in table.items()}
     sizes = {name: len(values) for name, values in columns.items()}
     if len(set(sizes.values())) > 1:
         listing = ", ".join(f"{name} {size}" for name, size in sizes.items())
