@@ -423,8 +423,8 @@ def recurrence_table(rows, n_atoms):
         f"{n_atoms} atoms fitted to each of two random halves of the trials and assessed there alone; an atom recurs "
         "if the other half has one with |cosine| at least 0.7 in the units of the fit. `mean=True, noise='separable'` "
         "for EEG and ECoG, Boolean trials alone for spikes, Boolean channels for the power spectra, which have five "
-        "states. In each cell: how many recur, of how many atoms. *Replicate* is the label of `assess` (60 % of 8 fits to "
-        "three quarters); *halves* asks more: 75 % of 8 fits to halves, a rule found with other cuts."
+        "states. In each cell: how many recur, of how many atoms. *Replicate* is the label of `assess` (60 % of 8 fits "
+        "to three quarters); *halves* asks more: 75 % of 8 fits to halves, a rule found with other cuts."
     )
     groups = {
         "all": lambda r: r[:, 0] | True,
