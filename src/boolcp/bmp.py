@@ -206,7 +206,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
-        checks.check_enough(self.n_atoms, data.shape)
+        checks.check_enough(self.n_atoms, data.shape, n_observed(data))
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))

@@ -228,7 +228,7 @@ def search_observed(fit: Fit, s: State) -> State:
     if not is_squared and s.n_done == 0:
         found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
     elif not is_squared and s.n_done % TURN == 1:
-        found = starts.turned(data, W, spec)
+        found = starts.turned(data, W, spec, rng)
     elif is_squared:
         found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:

@@ -122,7 +122,7 @@ class Complete(Storage):
         if self.center is not None:
             middle = factors[self.center].mean(axis=0)
             if mode != self.center:
-                factors = [A - middle if n == self.center else A for n, A in enumerate(factors)]
+                factors = [contractions.centered(A, 0) if n == self.center else A for n, A in enumerate(factors)]
         H, A = contractions.gram_product(factors, mode), factors[mode]
         if mode == self.center:
             P, norm2 = P + middle @ H, norm2 + len(P) * float(middle @ H @ middle)
@@ -143,8 +143,7 @@ class Complete(Storage):
             return self
         if self.center is None:
             return Difference(self, W)
-        R = self.to_array() - W.to_array()
-        return Dense(R - R.mean(axis=self.center, keepdims=True))
+        return Dense(contractions.centered(self.to_array() - W.to_array(), self.center))
 
 
 def decided(found: Equations, old: np.ndarray, decide: Decide) -> tuple[np.ndarray, float]:
