@@ -259,7 +259,8 @@ def ridge(fit: Fit, s: State) -> State:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
-    return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
+    found = polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance)
+    return s.then(best=found if found.loss < data.squared_norm else W)
 
 
 # the result
