@@ -24,6 +24,8 @@ def test_files_are_read_or_refused_and_killed_fits_resume(check, count):
 
 def test_a_few_random_fits_agree_with_plain_numpy():
     assert fuzz.run_fits(100_000, 8) == (8, {})
+    once_failed = [3004783, 3009357, 4009225, 6006281]  # all of them with mean=True
+    assert fuzz.run_cases(fuzz.check_fit, once_failed) == (4, {})
 
 
 def test_a_few_damaged_and_forged_files_are_read_or_refused():

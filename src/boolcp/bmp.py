@@ -202,7 +202,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if callback is not None and not callable(callback):
             raise TypeError(f"callback must be a function of one argument, the Progress of the fit, got {callback!r}.")
         data, labels, modes, noise = self._read(X, mask, weights, is_fitted=False)
-        checks.check_enough(self.n_atoms, data.shape)
+        checks.check_enough(self.n_atoms, data.shape, n_observed(data))
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
             fit = Fit(data, self._spec(data, modes))
@@ -213,7 +213,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                     state = file.begin(state)
                 callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
                 state = run(fit, state, callbacks, file)
-            W, path = state.result, path_of(fit, state)
+        W = state.result
         assert W is not None and W.trust is not None
         is_cut = state.stop_reason in ("stopped", "interrupted", "cut")
         n_asked = int(self.n_atoms * (W.n_atoms < self.n_atoms and not is_cut))
@@ -228,13 +228,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             V = V if data.center is None else with_mean(V, values, data)
             return replace(V, labels=labels, noise=noise)
 
-        self.path_ = tuple(map(finished, path))
-        self.history_, self.n_iter_ = state.history, len(state.history)
         own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
         shared = {name: value for name, value in self.get_params().items() if name not in own}
         shared |= {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
         empty = checks.find_empty(data)
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
+        self.history_, self.n_iter_ = state.history, len(state.history)
+        with one_thread():
+            self.path_ = tuple(map(finished, path_of(fit, state)))
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
         checks.warn_degenerate(poor.faults, poor.score)
@@ -255,13 +256,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         options = {name: value for name, value in self.get_params().items() if name not in own}
         rng, seed = checks.make_generator(self.random_state).spawn(2)
         given: dict[str, Any] = {"mask": mask, "weights": weights}
-        self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **given, **options)
+        try:
+            self.selection_ = select_n_atoms(X, random_state=seed, verbose=self.verbose, **given, **options)
+        except KeyboardInterrupt:  # of one of its fits, which says that it has kept its atoms
+            raise KeyboardInterrupt("the number of atoms was not chosen yet: there is no result") from None
         if not self.selection_.n_atoms:
             checks.warn_no_atom()
         chosen = clone(self).set_params(n_atoms=max(self.selection_.n_atoms, 1), random_state=rng)
-        chosen.fit(X, **given, **how)
-        for name in vars(chosen).keys() - self.get_params().keys():
-            setattr(self, name, getattr(chosen, name))
+        try:
+            chosen.fit(X, **given, **how)
+        finally:  # after Ctrl-C as well
+            for name in vars(chosen).keys() - self.get_params().keys():
+                setattr(self, name, getattr(chosen, name))
         return self
 
     @classmethod

@@ -252,12 +252,12 @@ def check_integer(value: Any, name: str, minimum: int, *, other: str = "") -> No
         raise ValueError(f"{name} must be at least {minimum}, got {value}.")
 
 
-def check_enough(n_atoms: int, shape: Sequence[int]) -> None:
-    """Raise if many atoms are more than any tensor of this shape needs: one for each fiber along a long mode."""
-    most = int(np.prod(shape, dtype=float) / sorted(shape)[-2])
+def check_enough(n_atoms: int, shape: Sequence[int], n_entries: int) -> None:
+    """Raise if many atoms of rank one have more free numbers than there are observed entries."""
+    most = n_entries // (sum(shape) - len(shape) + 1)
     if n_atoms > max(most, FEW):
-        text = f"n_atoms is {n_atoms}, but {most} atoms explain any tensor of shape {tuple(shape)}, noise as well"
-        raise ValueError(f"{text}: ask for far fewer.")
+        text = f"n_atoms is {n_atoms}, but {most} atoms have as many free numbers as X has entries"
+        raise ValueError(f"{text}: they explain noise as well. Ask for far fewer.")
 
 
 def check_number(value: Any, name: str, *, positive: bool = False) -> None:

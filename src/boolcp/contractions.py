@@ -106,6 +106,14 @@ def mttkrp(X: np.ndarray, factors: Sequence[np.ndarray], mode: int) -> np.ndarra
     return np.einsum("kdb,bk->dk", T.reshape(-1, d, right), khatri_rao(factors[mode + 1 :]))
 
 
+def centered(A: np.ndarray, axis: int) -> np.ndarray:
+    """Return A less its mean along an axis; zeros, not rounding, where it is constant."""
+    mean = A.mean(axis=axis, keepdims=True)
+    R: np.ndarray = A - mean
+    R *= np.ptp(R, axis=axis, keepdims=True) > np.sqrt(A.shape[axis]) * np.finfo(A.dtype).eps * np.abs(mean)
+    return R
+
+
 def column_mttkrp(T: np.ndarray, factors: Sequence[np.ndarray], at: int) -> np.ndarray:
     """Return T_k times the k-th columns of the factors of all its modes but `at`, (d, K).
 

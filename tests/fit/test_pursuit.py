@@ -11,15 +11,11 @@ from samples import KINDS, random_decomposition, with_gaps
 
 from boolcp import BMP
 from boolcp.datasets import make_boolean_cp
-from boolcp.fit.atom_search import (
-    Candidate,
-    greedy_atom_search,
-    real_part,
-    steepest_atom,
-)
+from boolcp.fit.atom_search import Candidate, greedy_atom_search, real_part, steepest_atom
 from boolcp.fit.certify import atom_system, with_system
 from boolcp.fit.fit import corrected
 from boolcp.fit.spec import STOP_REASONS, Spec
+from boolcp.fit.watch import PRESENT
 from boolcp.program.maxcut import best_boolean
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.storage import make_storage
@@ -248,8 +244,12 @@ def test_a_real_part_is_found_although_its_start_is_orthogonal_to_the_block(rng)
     assert np.einsum("abcd,a,b,c,d", block, *columns) > 1.7 - 1e-9
 
 
-def test_more_atoms_than_any_tensor_needs_are_refused(rng):
-    with pytest.raises(ValueError, match="n_atoms is 500, but 480 atoms explain any tensor of shape"):
-        BMP(500).fit(rng.standard_normal((12, 40, 20)))
+@pytest.mark.parametrize("loss", ["squared", "huber", "poisson", "bernoulli"])
+def test_more_atoms_than_entries_ask_for_are_refused_and_many_end(loss, rng):
+    with pytest.raises(ValueError, match="n_atoms is 150, but 137 atoms have as many free numbers as X has entries"):
+        BMP(150, loss=loss).fit(rng.integers(0, 2, (12, 40, 20)))
+    PRESENT.n_beats = 0
+    BMP(25, loss=loss, random_state=0, n_init=3).fit(rng.integers(0, 2, (6, 8, 7)))
+    assert PRESENT.n_beats < 800, "sweeps"
     W = BMP(50, random_state=0).fit(rng.standard_normal((3, 4, 5))).decomposition_  # few end soon
     assert W.n_atoms <= 20 and W.explained() > 0.999

@@ -420,3 +420,22 @@ def test_ctrl_c_in_the_middle_of_a_step_keeps_the_atoms_found_so_far(stage, nois
         sys.setprofile(None)
     assert 0 < model.decomposition_.n_atoms <= 3 and 0 < model.decomposition_.explained() < 1
     assert "Ctrl-C" in model.stop_reason_ and not model.converged_
+
+
+@pytest.mark.parametrize("is_chosen", [False, True])
+def test_ctrl_c_while_the_number_of_atoms_is_chosen_says_what_is_kept(is_chosen):
+    X = make_boolean_cp((9, 10, 11), 1, noise=0.1, random_state=0).X
+    model = BMP("auto", random_state=0)
+
+    def interrupt(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "path_of" and hasattr(model, "selection_") == is_chosen:
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt, match=None if is_chosen else "no result"):
+            model.fit(X)
+    finally:
+        sys.setprofile(None)
+    assert hasattr(model, "decomposition_") == is_chosen

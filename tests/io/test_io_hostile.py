@@ -197,6 +197,22 @@ def deflated(n_bytes):
     return start + block * (n_blocks - 1) + end
 
 
+def compressed_twice(path):
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((100, 100, 10))
+        plist.set_deflate(1)
+        plist.set_deflate(1)
+        space = h5py.h5s.create_simple((100, 100, 10))
+        h5py.Dataset(h5py.h5d.create(file.id, b"x", h5py.h5t.NATIVE_DOUBLE, space, plist))[...] = 0.0
+
+
+def long_chunk(path):
+    with h5py.File(path, "w") as file:
+        dataset = file.create_dataset("x", (9, 9, 9), float, chunks=(9, 9, 9), compression="gzip")
+        dataset.id.write_direct_chunk((0, 0, 0), deflated(2**29))
+
+
 def compressed_fif(path):
     packed = deflated(2**31)
     path.write_bytes(gzip.compress(b"")[:10] + packed[2:-4] + bytes(8))
@@ -216,6 +232,8 @@ HARMFUL = {
     "v7.mat": (unwritten, "refused: reading it takes more than"),
     "data.h5": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
     "data.nc": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
+    "twice.h5": (compressed_twice, "'x' is compressed twice"),
+    "chunk.nc": (long_chunk, "a chunk of 'x' unpacks to more than it should hold"),
     "data.zarr": (
         lambda path: zarr.create_array(path, shape=CLAIMED, chunks=(100, 100, 100), dtype=float),
         "would grow from .* to 8 PB",

@@ -233,7 +233,7 @@ def search_observed(fit: Fit, s: State) -> State:
     if not is_squared and s.n_done == 0:
         found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
     elif not is_squared and s.n_done % TURN == 1:
-        found = starts.turned(data, W, spec)
+        found = starts.turned(data, W, spec, rng)
     elif is_squared:
         found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
@@ -264,7 +264,8 @@ def ridge(fit: Fit, s: State) -> State:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
-    return s.then(best=polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance))
+    found = polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance)
+    return s.then(best=found if found.loss < data.squared_norm else W)
 
 
 # the result

@@ -28,7 +28,7 @@ RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 N_SPANS = 15  # sets of rows from which bits in the span are completed; by other seeds than those of golden.py
 N_ROWS = 100  # by which these bits are judged first; not tuned
-N_TURNED = 20  # sweeps after an atom was turned; not tuned
+N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
@@ -291,9 +291,9 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
     return W.with_matrices(factors)
 
 
-def turned(data: Storage, W: Columns, spec: Spec) -> Columns:
-    """Return the columns with atoms turned to another Boolean mode where that lowers the loss."""
-    for k in range(W.n_atoms):
+def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
+    """Return the columns with atoms, of many a few by chance, turned to another Boolean mode if that lowers the loss."""
+    for k in np.sort(rng.permutation(W.n_atoms)[: 1 + MAX_TURNED // (W.n_atoms + 1)]):
         for mode in spec.modes:
             if mode == W.boolean_mode[k]:
                 continue

@@ -4,13 +4,16 @@ import os
 import pickle
 import sys
 import warnings
+import zlib
 from contextlib import suppress
 
 import numpy as np
 
 SMALL = 10**8  # bytes of a file whose content is kept
 DEEPEST = 60  # groups within each other
-N_ROWS = 1000  # of texts that are read at a time
+N_TEXTS = 100  # that are read at a time
+LARGE, DEFLATED = 2**28, 1032  # bytes of a chunk that is looked at, and how many times its bytes zlib can unpack
+PLAIN_FILTERS = {2, 3, 5, 6}  # shuffle, checksum, fewer bits: all others of HDF5 compress
 KEPT: dict = {}
 
 
@@ -55,8 +58,9 @@ def look_at_hdf5(path):
                     dims = labels if all(labels) and len(set(labels)) == len(labels) else None
                     sizes = item.id.get_storage_size(), item.nbytes or 0
                     table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
+                refuse_packed(shown, item)
                 if item.dtype.hasobject and item.shape:
-                    refuse_shared(name, (item[n : n + N_ROWS] for n in range(0, len(item), N_ROWS)), path)
+                    refuse_shared(name, parts_of(item), path)
                 is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
                 for reference in np.ravel(np.asarray(item[()], dtype=object)) if is_cell else ():
                     found = file[reference] if reference else item
@@ -64,6 +68,36 @@ def look_at_hdf5(path):
                         seen.add(address)
                         items.append((None, found))
     return table
+
+
+def refuse_packed(shown, item):
+    """Raise if a dataset is compressed twice, or if one of its chunks unpacks to far more than it should hold."""
+    plist = item.id.get_create_plist()
+    filters = [plist.get_filter(n)[0] for n in range(plist.get_nfilters())]
+    if sum(code not in PLAIN_FILTERS for code in filters) > 1:
+        raise TrapError(f"{shown} is compressed twice")
+    if 1 not in filters or item.id.get_storage_size() * DEFLATED <= LARGE:  # 1 is zlib
+        return
+    most = 2 * int(np.prod(item.chunks)) * item.id.get_type().get_size()
+
+    chunks: list = []
+    item.id.chunk_iter(chunks.append)  # which stops at an answer other than None
+    for chunk in chunks:
+        if chunk.size * DEFLATED <= max(LARGE, most) or chunk.filter_mask >> filters.index(1) & 1:
+            continue
+        unpacker, left, total = zlib.decompressobj(), item.id.read_direct_chunk(chunk.chunk_offset)[1], 0
+        while left and total <= most:
+            total, left = total + len(unpacker.decompress(left, LARGE // 16)), unpacker.unconsumed_tail
+        if total > most:
+            raise TrapError(f"a chunk of {shown} unpacks to more than it should hold")
+
+
+def parts_of(item, at=()):
+    """Yield the entries of a dataset, at most N_TEXTS at a time."""
+    length, *others = item.shape[len(at) :]
+    step = N_TEXTS // max(int(np.prod(others)), 1)
+    for n in range(0, length, step or 1):
+        yield from [item[(*at, slice(n, n + step))]] if step else parts_of(item, (*at, n))
 
 
 def refuse_shared(name, parts, path):

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from boolcp.checks import find_map, is_lazy
+from boolcp.contractions import centered
 from boolcp.storage.dense import Dense, fingerprint, n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.weighted import SQUARES, Loss, Weighted
@@ -32,7 +33,7 @@ def make_storage(
         weights = None
     if weights is not None or loss != SQUARES:
         return Weighted(X, weights, loss, center=center, nonnegative=nonnegative)
-    data = Dense(X if center is None else X - X.mean(axis=center, keepdims=True))
+    data = Dense(X if center is None else centered(X, center))
     data.center, data.nonnegative = center, nonnegative
     return data
 

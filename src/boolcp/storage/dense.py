@@ -122,7 +122,7 @@ class Complete(Storage):
         if self.center is not None:
             middle = factors[self.center].mean(axis=0)
             if mode != self.center:
-                factors = [A - middle if n == self.center else A for n, A in enumerate(factors)]
+                factors = [contractions.centered(A, 0) if n == self.center else A for n, A in enumerate(factors)]
         H, A = contractions.gram_product(factors, mode), factors[mode]
         if mode == self.center:
             P, norm2 = P + middle @ H, norm2 + len(P) * float(middle @ H @ middle)
@@ -144,7 +144,7 @@ class Complete(Storage):
         if self.center is None and not W.is_block:
             return Difference(self, W)
         R = self.to_array() - (W.blocks if W.is_block else W.to_array())
-        return Dense(R if self.center is None else R - R.mean(axis=self.center, keepdims=True))
+        return Dense(R if self.center is None else contractions.centered(R, self.center))
 
 
 def decided(found: Equations, old: np.ndarray, decide: Decide) -> tuple[np.ndarray, float]:

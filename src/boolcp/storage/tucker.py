@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 
-from boolcp.contractions import khatri_rao
+from boolcp.contractions import centered, khatri_rao
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Complete, Contracted, Dense, n_columns, unfold
 from boolcp.storage.protocol import Factors, Storage, Tensor
@@ -87,7 +87,7 @@ class Tucker(Complete):
         """
         factors = list(W.matrices)
         if self.center is not None:
-            factors[self.center] = factors[self.center] - factors[self.center].mean(axis=0)
+            factors[self.center] = centered(factors[self.center], 0)
         first, *others = self.coordinates(factors)
         core = Dense(self.core.to_array() - (first @ khatri_rao(others).T).reshape(self.core.shape))
         return Tucker(core, self.bases, core.squared_norm)

@@ -77,6 +77,7 @@ class Loss:
 SQUARES = Loss()
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
 CLIPPED = 5.0  # such standard deviations of the data at which a first fit under Huber's loss cuts them off; not tuned
+ROUNDING = 1e-28  # part of |X|^2 around the mean that counts as none: all entries are equal
 STEPS = (1.0, 0.5, 0.1, 0.02)  # parts of a step that are tried in a row until the loss falls; not tuned
 
 
@@ -129,7 +130,9 @@ class Weighted(Array, Storage):
         """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
         if self.loss == SQUARES and self.center is None:
             return float(np.vdot(self._array, self.x))
-        return self.total(np.zeros(self.shape))
+        found = self.total(np.zeros(self.shape))
+        is_rounding = self.center is not None and found <= ROUNDING * float(np.vdot(self._array, self.x))
+        return 0.0 if is_rounding else found
 
     def total(self, m: np.ndarray) -> float:
         """Return the deviance of means m, and of the mean over the `center` that fits best."""
