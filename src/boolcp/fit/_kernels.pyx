@@ -303,9 +303,7 @@ cdef void contract_columns(
 
 def power_sweeps(const double[:, :, ::1] T, Size half, const int64_t[::1] sizes, double[:, ::1] columns, Size max_iter,
                  double tol, bint is_new):
-    """Replace each vector of a product in turn by T_k times the others, in place, for each T_k on its own.
-
-    If they are new, they are set to the largest fiber first.
+    """Replace each vector of a product, first the largest fiber if new, in turn by T_k times the others, for each T_k.
 
     T (K, a, b) has the first `half` modes as one and the others as one, so that a sweep reads it twice, however many
     modes there are. The vectors of all modes are one row of `columns` (K, sum of sizes). All but the last are scaled

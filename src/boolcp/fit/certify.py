@@ -276,12 +276,10 @@ def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
     if is_other or len(W.members) != 1:
         return ()
     R, found, (boolean,) = data.residual(replace(W, mean=None)), [], W.members
-    d, longest = data.shape[boolean], max(data.shape)
-    n_slices = max(MIN_SLICES, int(MAX_WORK * d / np.prod(data.shape, dtype=float) / longest))
-    if n_slices < d:
-        some = np.zeros((d, n_slices))
-        some[np.linspace(0, d - 1, n_slices).astype(int), np.arange(n_slices)] = 1.0
-        R = reduced(R, boolean, some)
+    n_slices = max(MIN_SLICES, int(MAX_WORK / n_columns(data, boolean) / max(data.shape)))
+    if n_slices < (d := data.shape[boolean]):
+        some = np.linspace(0, d - 1, n_slices).astype(int)
+        R = reduced(R, boolean, (np.arange(d)[:, None] == some).astype(float))
     for mode, d in enumerate(data.shape):
         if mode not in W.members and d <= LONG:
             C = np.asarray(R.gram(mode), dtype=float)

@@ -21,7 +21,7 @@ from boolcp.fit.certify import atom_system, by_size, certify, has_weak_atom, is_
 from boolcp.fit.checkpoint import Checkpoint
 from boolcp.fit.moves import lowest, moves_of, tolerance
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
-from boolcp.fit.starts import EXACT, POLISHED, compared, leaves_noise, oriented, refined_start
+from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, oriented, refined_start
 from boolcp.fit.sweep import MAX_COMPILED, TOL, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
@@ -35,12 +35,11 @@ from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS, PURSUED = 20, 1e-4  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
-N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
-GAIN = 0.01  # fall of the loss, in units of the noise of an entry, that ends the last polish of complete data
+N_ROUNDS = 4  # times as many sweeps over small data
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many local minima
 N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
-FINAL = 1e-7  # relative fall of another loss that ends the last polish; not tuned
+FINAL = 1e-7  # relative fall of the loss that ends the last polish; not tuned
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 1  # sweeps over observed entries of each estimate of the path; not tuned
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
@@ -171,7 +170,7 @@ def search(fit: Fit, s: State) -> State:
     if is_agreed or s.n_done >= n_init + n_regrown or here.columns.loss <= EXACT * small.squared_norm:
         return replace(here, n_agree=here.n_agree if s.n_done > 1 else 0).at("polish")  # one alone tells nothing
     if s.n_done < n_init:
-        found, is_new = refined_start(small, first, spec, rng, s.n_done, here.columns.loss), s.n_done > 0
+        found, is_new = refined_start(small, first, spec, rng, s.n_done, (1 + RIVAL) * here.columns.loss), s.n_done > 0
     else:
         found, is_new = starts.regrown(small, here.columns, spec, rng), False
     after = compared(here, found, small.squared_norm, is_new=is_new)
@@ -183,7 +182,7 @@ def search(fit: Fit, s: State) -> State:
 
 
 def polish_data(fit: Fit, s: State) -> State:
-    """Make one sweep over the data; of small data in memory a whole polish, at most N_ROUNDS of them."""
+    """Make one sweep over the data, or all sweeps over small data in memory."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done == 0 and has_other_loss(data):
         s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
@@ -195,8 +194,7 @@ def polish_data(fit: Fit, s: State) -> State:
         return s.at("observed")
     before, tol = np.inf if s.n_done == 0 else W.loss, tolerance(data, W)
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
-        W = polish(data, W, max_iter=spec.max_iter, tol=tol)
-        is_over = s.n_done + 1 >= N_ROUNDS or is_settled(data, W, before, False, SLOW)
+        W, is_over = polish(data, W, max_iter=N_ROUNDS * spec.max_iter, tol=tol), True
     else:
         W, is_changed = sweep(data, W)
         is_over = is_settled(data, W, before, is_changed, tol if data.n_passes == 0 else TOL)
@@ -253,12 +251,8 @@ def ridge(fit: Fit, s: State) -> State:
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done or data.n_passes or W.loss <= EXACT * data.squared_norm:
         return s.at("result")
-    if not isinstance(data, Weighted):
-        tol = max(TOL, GAIN / np.prod(data.shape, dtype=float))
-        found = polish(data, W, max_iter=spec.max_iter, tol=tol)
-        return s.then(best=lowest(W, found))
     has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
-    if not has_gaps or data.loss.name != "squared" or data.nonnegative:
+    if not has_gaps or not isinstance(data, Weighted) or data.loss.name != "squared" or data.nonnegative:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)

@@ -122,27 +122,22 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
 def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns with atoms that may be noise replaced by better ones that were lost, if there are any."""
     for _ in range(N_EXCHANGES):
-        found = exchange_once(data, W, spec)
-        if found is W:
+        before = W
+        for found in lost_atoms(data, W, spec.modes)[:N_TRIES]:
+            V, (atom, weight) = W.to_decomposition(), found.atom(0)
+            if V.n_atoms < W.n_atoms:  # a dead atom leaves its place
+                candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
+            else:
+                candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
+            changed = oriented(to_columns(candidate), data.nonnegative)
+            W = lowest(W, polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
+        if W is before:
             break
-        W = each_atom_move(data, small, found, spec, rng)
+        W = each_atom_move(data, small, W, spec, rng)
     return W
 
 
 # what moves are made of
-
-
-def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
-    """Return the columns after the best of the lost atoms were tried in the place of the weakest, or W itself."""
-    for found in lost_atoms(data, W, spec.modes)[:N_TRIES]:
-        V, (atom, weight) = W.to_decomposition(), found.atom(0)
-        if V.n_atoms < W.n_atoms:  # a dead atom leaves its place
-            candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
-        else:
-            candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
-        changed = oriented(to_columns(candidate), data.nonnegative)
-        W = lowest(W, polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
-    return W
 
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:

@@ -29,9 +29,7 @@ N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_re
 N_LONG, N_SHORT = 3, 20  # starts with as many, and sweeps of most others; by other recordings than the benchmarks'
 N_SPANS = 15  # sets of rows from which bits in the span are completed; by other seeds than those of golden.py
 N_ROWS = 100  # by which these bits are judged first; not tuned
-KEPT = 0.7  # share of the atoms that stay when the others are found again; by other recordings
-N_REGROWN, N_VAIN = 16, 5  # times that atoms are found again at most, and in vain; by other recordings
-N_BETWEEN = 5  # sweeps after each atom that is found again but the last; not tuned
+KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
 N_TURNED = 20  # sweeps after an atom was turned; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
@@ -122,23 +120,22 @@ def refined_start(
     """Return what start number `count` leads to: relaxed, rounded and polished, unless it ends far above a loss.
 
     The first is W, the pursuit's estimate. Those of a matrix have bits in the span of its leading directions. Others
-    are eigenvectors of slice pencils, and random factors. Where the first do not agree, real factors that fit best are
-    far from Boolean ones, often without bound: then a short relaxation leads to a lower loss than a long one.
+    are eigenvectors of slice pencils, and random factors. Where the first do not agree, the best real factors are far
+    from Boolean ones: then a short relaxation leads to a lower loss than a long one.
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
     start = W if count == 0 else other_start(small, W, spec, rng, count)
     is_long = count < N_LONG or count % 4 == 0
     relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if is_long else N_SHORT)
-    below = below * (1 + RIVAL)
     found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
     return revive(small, found, spec, rng) if found.loss <= below else found
 
 
 def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the best atoms after some of them were left out and found again, until that helped N_VAIN times no more."""
+    """Return the best atoms after some of them were left out and found again, until N_VAIN times did not help."""
     n_vain = 0
-    for _ in range(N_REGROWN):
+    while n_vain < N_VAIN:
         W = best.take(np.sort(rng.permutation(best.n_atoms)[: int(KEPT * best.n_atoms)]))
         while W.n_atoms < best.n_atoms:
             found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
@@ -148,8 +145,6 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
             W = polish(small, with_atom(W, found), max_iter=min(n_sweeps, spec.max_iter))
         is_lower = W.loss < best.loss - SAME_LOSS * small.squared_norm
         best, n_vain = (W, 0) if is_lower else (best, n_vain + 1)
-        if n_vain == N_VAIN:
-            break
     return best
 
 
