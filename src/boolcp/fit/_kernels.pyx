@@ -109,16 +109,18 @@ cpdef double relax_factors(
 
 cpdef double polish_factors(
     const double[:, ::1] X, const int64_t[::1] sizes, const double[::1] bases, const int64_t[::1] lengths,
-    double[:, ::1] F, const int64_t[::1] column_mode, double norm2, double loss, Size max_iter, double tol, double least
+    double[:, ::1] F, const int64_t[::1] column_mode, double norm2, double loss, Size max_iter, double tol, double least,
+    double below, Size n_ahead
 ):
     """Decide the factors of each mode in turn, bits jointly in each row, in place; return |X - W|^2.
 
     The core X (sizes[0], product of the other sizes) has the mode that is decided first as its rows. `bases` holds the
     U_n (lengths[n], sizes[n]) one after the other, and nothing if they are identities. The factors of all modes are
     rows of F (sum of lengths, K), and column k is Boolean along `column_mode[k]`. Sweeps end when no bit changes and
-    `loss` falls by less than tol of itself plus `least`. NaN if normal equations are singular, with factors spoiled.
+    `loss` falls by less than tol of itself plus `least`, or if `n_ahead` sweeps of this pace do not lead `below` another.
+    NaN if normal equations are singular, with factors spoiled.
     """
-    cdef Size K = F.shape[1], n_modes = len(sizes), last = n_modes - 1, b = X.shape[1], i, k, l, m, n, changed
+    cdef Size K = F.shape[1], n_modes = len(sizes), last = n_modes - 1, b = X.shape[1], i, k, l, m, n, changed, count
     cdef int64_t[::1] starts = np.append(0, np.cumsum(sizes)), begins = np.append(0, np.cumsum(lengths))
     cdef int64_t[::1] places = np.append(0, np.cumsum(np.multiply(sizes, lengths))), chosen = np.empty(K, np.int64)
     cdef double[:, :, ::1] grams = np.empty((n_modes, K, K)), work = np.empty((3, max(b, max(sizes)), K))
@@ -130,7 +132,7 @@ cpdef double polish_factors(
         for n in range(n_modes):
             U = &bases[places[n]] if has_bases else NULL
             project(U, lengths[n], sizes[n], K, &F[begins[n], 0], &C[starts[n], 0], &grams[n, 0, 0])
-        for _ in range(max_iter):
+        for count in range(max_iter):
             is_changed = False
             for n in range(n_modes):
                 A, d, P, U = &F[begins[n], 0], lengths[n], &rows[0, 0], &bases[places[n]] if has_bases else NULL
@@ -165,6 +167,8 @@ cpdef double polish_factors(
                     multiply(True, False, b, K, sizes[0], &X[0, 0], &C[0, 0], T)
             earlier, loss = loss, norm2 - 2 * inner(d * K, P, A) + inner(K * K, &H[0, 0], &grams[last, 0, 0])
             if earlier - loss <= tol * loss + least and not is_changed:
+                break
+            if loss - min(max_iter - count - 1, n_ahead) * (earlier - loss) > below:
                 break
     return loss
 
@@ -299,9 +303,7 @@ cdef void contract_columns(
 
 def power_sweeps(const double[:, :, ::1] T, Size half, const int64_t[::1] sizes, double[:, ::1] columns, Size max_iter,
                  double tol, bint is_new):
-    """Replace each vector of a product in turn by T_k times the others, in place, for each T_k on its own.
-
-    If they are new, they are set to the largest fiber first.
+    """Replace each vector of a product, first the largest fiber if new, in turn by T_k times the others, for each T_k.
 
     T (K, a, b) has the first `half` modes as one and the others as one, so that a sweep reads it twice, however many
     modes there are. The vectors of all modes are one row of `columns` (K, sum of sizes). All but the last are scaled

@@ -19,11 +19,12 @@ from boolcp.storage import make_storage
 from boolcp.storage.dense import Complete, n_columns, n_observed, unfold
 from boolcp.storage.lazy import Lazy
 from boolcp.storage.protocol import Storage, Tensor
-from boolcp.storage.tucker import LONG, THIN
+from boolcp.storage.tucker import LONG, THIN, reduced
 from boolcp.system import one_thread
 
 CERTAIN = 1.0  # smallest margin of a bit, in standard deviations of the noise, at which it counts as certain
 NOISY = 1.0  # gain of an atom, in units of the best atom of pure noise, below which it may hide a lost one
+MAX_WORK, MIN_SLICES = 2e9, 8  # products that the correlation of a residual may take, and slices at least; not tuned
 UNSEEN = 1e-12  # share of |M|^2 over the observed entries that counts as none: rounding
 
 
@@ -244,12 +245,17 @@ def by_size(W: BooleanCP) -> BooleanCP:
 def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
     """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
 
-    What chance gives is subtracted. Nothing for data with gaps, under a loss, or on disk.
+    What chance gives is subtracted. Large tensors are judged by some of their slices along the Boolean mode. Nothing
+    for data with gaps, under a loss, or on disk.
     """
     is_other = data.weights is not None or W.deviance is not None or data.n_passes
     if is_other or len(W.members) != 1:
         return ()
-    R, found = data.residual(replace(W, mean=None)), []
+    R, found, (boolean,) = data.residual(replace(W, mean=None)), [], W.members
+    n_slices = max(MIN_SLICES, int(MAX_WORK / n_columns(data, boolean) / max(data.shape)))
+    if n_slices < (d := data.shape[boolean]):
+        some = np.linspace(0, d - 1, n_slices).astype(int)
+        R = reduced(R, boolean, (np.arange(d)[:, None] == some).astype(float))
     for mode, d in enumerate(data.shape):
         if mode not in W.members and d <= LONG:
             C = np.asarray(R.gram(mode), dtype=float)
@@ -257,7 +263,7 @@ def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
                 return ()
             sizes = np.sqrt(np.maximum(C.diagonal(), UNSEEN * C.trace()))
             r2 = float(np.sum((C / np.outer(sizes, sizes)) ** 2) - d) / max(d * (d - 1), 1)
-            found.append(float(np.sqrt(max(r2 - 1 / n_columns(data, mode), 0.0))))
+            found.append(float(np.sqrt(max(r2 - 1 / n_columns(R, mode), 0.0))))
         else:
             found.append(0.0)
     return tuple(found)

@@ -32,9 +32,9 @@ from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residua
 from boolcp.fit.blocks import next_block
 from boolcp.fit.certify import atom_system, by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
 from boolcp.fit.checkpoint import Checkpoint
-from boolcp.fit.moves import lowest, moves_of
+from boolcp.fit.moves import lowest, moves_of, tolerance
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
-from boolcp.fit.starts import EXACT, POLISHED, compared, leaves_noise, oriented, refined_start
+from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, oriented, refined_start
 from boolcp.fit.sweep import MAX_COMPILED, TOL, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
@@ -48,12 +48,11 @@ from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS, PURSUED = 20, 1e-4  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
-N_REGROWN = 8  # times that half of the best atoms are found again if no starts agree
-N_ROUNDS, SLOW = 4, 1e-6  # polishes of small data, and the relative fall of the loss in one that ends them
+N_ROUNDS = 4  # times as many sweeps over small data
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many local minima
 N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
-FINAL = 1e-7  # relative fall of another loss that ends the last polish; not tuned
+FINAL = 1e-7  # relative fall of the loss that ends the last polish; not tuned
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 1  # sweeps over observed entries of each estimate of the path; not tuned
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
@@ -167,18 +166,18 @@ def corrected(data: Storage, W: BooleanCP, found: Candidate | None, tol: float) 
 
 
 def search(fit: Fit, s: State) -> State:
-    """Relax, round and polish from one more start on `small`; if none agree, find half of the atoms again."""
+    """Relax, round and polish from one more start on `small`; if none agree, find some of the atoms again."""
     small, spec, rng, first = fit.small, fit.spec, s.rng(), s.path[-1]
     if not first.n_atoms:
         return s.at("result")
     here = replace(s, best=first, n_agree=1) if s.best is None else s
-    n_init = MAX_STARTS if spec.n_init is None else spec.n_init
-    n_regrown = N_REGROWN if first.n_atoms > 1 and spec.n_init is None else 0
+    n_init = MAX_STARTS[len(small.shape) > 2] if spec.n_init is None else spec.n_init
+    n_regrown = int(first.n_atoms > 1 and spec.n_init is None)
     is_agreed = s.n_done > 0 and here.n_agree >= max(2, min(s.n_done, n_init) // 5)  # two, or of many one in five
     if is_agreed or s.n_done >= n_init + n_regrown or here.columns.loss <= EXACT * small.squared_norm:
         return replace(here, n_agree=here.n_agree if s.n_done > 1 else 0).at("polish")  # one alone tells nothing
     if s.n_done < n_init:
-        found, is_new = refined_start(small, first, spec, rng, s.n_done), s.n_done > 0
+        found, is_new = refined_start(small, first, spec, rng, s.n_done, (1 + RIVAL) * here.columns.loss), s.n_done > 0
     else:
         found, is_new = starts.regrown(small, here.columns, spec, rng), False
     after = compared(here, found, small.squared_norm, is_new=is_new)
@@ -190,7 +189,7 @@ def search(fit: Fit, s: State) -> State:
 
 
 def polish_data(fit: Fit, s: State) -> State:
-    """Make one sweep over the data; of small data in memory a whole polish, at most N_ROUNDS of them."""
+    """Make one sweep over the data, or all sweeps over small data in memory."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.is_settled:
         return s.at("observed")
@@ -198,14 +197,12 @@ def polish_data(fit: Fit, s: State) -> State:
         s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
         data = fit.at_state(s).data
     W = oriented(W, data.nonnegative) if s.n_done == 0 else W
-    before = np.inf if s.n_done == 0 else W.loss
+    before, tol = np.inf if s.n_done == 0 else W.loss, tolerance(data, W)
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
-        tol = {} if isinstance(data, Complete) else {"tol": max(POLISHED, starts.small_fall(data, W))}
-        W = polish(data, W, max_iter=spec.max_iter, **tol)
-        is_over = s.n_done + 1 >= N_ROUNDS or is_settled(data, W, before, False, SLOW)
+        W, is_over = polish(data, W, max_iter=N_ROUNDS * spec.max_iter, tol=tol), True
     else:
         W, is_changed = sweep(data, W)
-        is_over = is_settled(data, W, before, is_changed)
+        is_over = is_settled(data, W, before, is_changed, tol if data.n_passes == 0 else TOL)
     if s.n_done and W.loss > before:  # rounding
         W, is_over = s.columns, True
     is_over |= s.n_done + 1 >= spec.max_iter
@@ -257,10 +254,10 @@ def move(fit: Fit, s: State) -> State:
 def ridge(fit: Fit, s: State) -> State:
     """Polish once more; if entries are missing with a ridge by the noise, so that none of them explodes."""
     data, spec, W = fit.data, fit.spec, s.columns
-    if s.n_done or not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
+    if s.n_done or data.n_passes or W.loss <= EXACT * data.squared_norm:
         return s.at("result")
     has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
-    if not has_gaps or data.loss.name != "squared" or data.nonnegative:
+    if not has_gaps or not isinstance(data, Weighted) or data.loss.name != "squared" or data.nonnegative:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
@@ -372,7 +369,7 @@ def tell(fit: Fit, before: State, s: State, callbacks: Callbacks) -> str:
     else:
         norm2 = (fit.small if s.stage == "search" else fit.at_state(s).data).squared_norm
         error = float(np.sqrt(max(s.columns.loss, 0.0) / norm2)) if norm2 > 0 else 0.0
-    n_init = MAX_STARTS + N_REGROWN if fit.spec.n_init is None else fit.spec.n_init
+    n_init = MAX_STARTS[len(fit.data.shape) > 2] + 1 if fit.spec.n_init is None else fit.spec.n_init
     most = {"pursuit": fit.spec.n_atoms, "search": n_init, "polish": fit.spec.max_iter, "ridge": 1}
     n_steps = len(moves_of(fit.data, s.columns)) if s.stage == "last" else most.get(s.stage)
     PRESENT.seen, answer = Progress(s.stage, s.n_done, n_steps, error), ""

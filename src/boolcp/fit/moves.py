@@ -17,7 +17,7 @@ from boolcp.fit.certify import NOISY, unique_gains
 from boolcp.fit.losses import complete
 from boolcp.fit.spec import Spec
 from boolcp.fit.starts import POLISHED, noise_gain, oriented, refined_start, round_columns, small_fall, with_atom
-from boolcp.fit.sweep import TOL, noise_variance, polish, relax, soft_bits, sweep
+from boolcp.fit.sweep import noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
 from boolcp.storage.dense import Complete, Dense
@@ -29,6 +29,7 @@ TEMPERATURES = (4.0,) * 6 + (2.0,) * 6 + (1.0,) * 6  # of the soft sweeps, in un
 FEW_TEMPERATURES = (4.0, 2.0, 1.0)  # where each sweep costs a pass
 WEAK = 2.0  # gain, in units of the best atom of pure noise, below which an atom may hide a lost one
 N_RELAX = 3  # sweeps without bits
+N_TRIED = 10  # sweeps after which the better of two candidates is polished further; by other recordings
 N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
 N_FLIPS = 16  # of the least certain bits of each atom, one at a time
@@ -36,6 +37,7 @@ FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are
 N_TRIES = 3  # lost atoms that are tried in each round of exchanges
 N_EXCHANGES = 3  # rounds of exchanges
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
+FALL = 1e-6  # relative fall of the loss that ends a polish of complete data before the last; not tuned
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
@@ -58,8 +60,8 @@ def lowest(*found: Columns) -> Columns:
 
 
 def tolerance(data: Storage, W: Columns) -> float:
-    """Return the relative fall of the loss that ends a polish; over observed entries sweeps with a ridge follow it."""
-    return TOL if isinstance(data, Complete) else max(POLISHED, small_fall(data, W))
+    """Return the relative fall of the loss that ends a polish; the last polish follows, and over gaps a ridge."""
+    return FALL if isinstance(data, Complete) else max(POLISHED, small_fall(data, W))
 
 
 # moves: each returns the columns, or better ones; `small` is the tensor of the search
@@ -72,12 +74,12 @@ def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.ran
     for temperature in temperatures if variance > 0 else ():
         soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
     soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
-    options: dict[str, Any] = {"max_iter": spec.max_iter, "tol": tolerance(data, W), "below": W.loss}
-    found = [polish(data, soft, **options)]
+    options: dict[str, Any] = {"max_iter": min(N_TRIED, spec.max_iter), "tol": tolerance(data, W), "below": W.loss}
+    found = polish(data, soft, **options)
     if not data.n_passes and not data.nonnegative:  # and without bits at all for a while
         relaxed = relax(data, W, max_iter=N_RELAX, tol=0.0)
-        found.append(polish(data, round_columns(relaxed, spec.modes), **options))
-    return lowest(W, *found)
+        found = lowest(found, polish(data, round_columns(relaxed, spec.modes), **options))
+    return lowest(W, polish(data, found, **options | {"max_iter": spec.max_iter}))
 
 
 def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
@@ -99,11 +101,11 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
 
 
 def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the columns after each atom was searched for again, the weakest first, and a soft move.
+    """Return the columns after each atom was searched for again, the weakest first, and a soft move if that helped.
 
     The starts are its bits with one of the least certain flipped and, if the atom may be noise, fewer of its bits.
     """
-    V, noisy = W.to_decomposition(), noise_gain(data, noise_variance(data, W))
+    before, V, noisy = W, W.to_decomposition(), noise_gain(data, noise_variance(data, W))
     gains = unique_gains(data, V)
     for k in np.argsort(gains, kind="stable"):
         residual, _ = search_residual(data, to_columns(V[np.arange(V.n_atoms) != k]))
@@ -114,33 +116,28 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
         candidate = polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss)
         if candidate.loss < W.loss and not candidate.is_dead().any():
             W, V = candidate, candidate.to_decomposition()
-    return soft_move(data, small, W, spec, rng)
+    return W if W is before else soft_move(data, small, W, spec, rng)
 
 
 def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns with atoms that may be noise replaced by better ones that were lost, if there are any."""
     for _ in range(N_EXCHANGES):
-        found = exchange_once(data, W, spec)
-        if found is W:
+        before = W
+        for found in lost_atoms(data, W, spec.modes)[:N_TRIES]:
+            V, (atom, weight) = W.to_decomposition(), found.atom(0)
+            if V.n_atoms < W.n_atoms:  # a dead atom leaves its place
+                candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
+            else:
+                candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
+            changed = oriented(to_columns(candidate), data.nonnegative)
+            W = lowest(W, polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
+        if W is before:
             break
-        W = each_atom_move(data, small, found, spec, rng)
+        W = each_atom_move(data, small, W, spec, rng)
     return W
 
 
 # what moves are made of
-
-
-def exchange_once(data: Storage, W: Columns, spec: Spec) -> Columns:
-    """Return the columns after the best of the lost atoms were tried in the place of the weakest, or W itself."""
-    for found in lost_atoms(data, W, spec.modes)[:N_TRIES]:
-        V, (atom, weight) = W.to_decomposition(), found.atom(0)
-        if V.n_atoms < W.n_atoms:  # a dead atom leaves its place
-            candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
-        else:
-            candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
-        changed = oriented(to_columns(candidate), data.nonnegative)
-        W = lowest(W, polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
-    return W
 
 
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:

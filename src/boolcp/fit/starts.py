@@ -26,8 +26,10 @@ MAX_RIVALS = 5  # that are kept; not tuned
 POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the polish of one start; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
+N_LONG, N_SHORT = 3, 20  # starts with as many, and sweeps of most others; by other recordings than the benchmarks'
 N_SPANS = 15  # sets of rows from which bits in the span are completed; by other seeds than those of golden.py
 N_ROWS = 100  # by which these bits are judged first; not tuned
+KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
@@ -112,28 +114,38 @@ def noise_gain(data: Storage, variance: float) -> float:
 # complete tensors
 
 
-def refined_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
-    """Return what start number `count` leads to: relaxed, rounded and polished.
+def refined_start(
+    small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int, below: float = float("inf")
+) -> Columns:
+    """Return what start number `count` leads to: relaxed, rounded and polished, unless it ends far above a loss.
 
     The first is W, the pursuit's estimate. Those of a matrix have bits in the span of its leading directions. Others
-    are eigenvectors of slice pencils, and random factors.
+    are eigenvectors of slice pencils, and random factors. Where the first do not agree, the best real factors are far
+    from Boolean ones: then a short relaxation leads to a lower loss than a long one.
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
     start = W if count == 0 else other_start(small, W, spec, rng, count)
-    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied])
-    return revive(small, polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter), spec, rng)
+    is_long = count < N_LONG or count % 4 == 0
+    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if is_long else N_SHORT)
+    found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
+    return revive(small, found, spec, rng) if found.loss <= below else found
 
 
 def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the best atoms after half of them were left out and found again one by one, all factors polished."""
-    W = best.take(np.sort(rng.permutation(best.n_atoms)[: best.n_atoms // 2]))
-    while W.n_atoms < best.n_atoms:
-        found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
-        if found is None:
-            return best
-        W = polish(small, with_atom(W, found), max_iter=spec.max_iter)
-    return W
+    """Return the best atoms after some of them were left out and found again, until N_VAIN times did not help."""
+    n_vain = 0
+    while n_vain < N_VAIN:
+        W = best.take(np.sort(rng.permutation(best.n_atoms)[: int(KEPT * best.n_atoms)]))
+        while W.n_atoms < best.n_atoms:
+            found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
+            if found is None:
+                return best
+            n_sweeps = N_BETWEEN if W.n_atoms + 1 < best.n_atoms else spec.max_iter
+            W = polish(small, with_atom(W, found), max_iter=min(n_sweeps, spec.max_iter))
+        is_lower = W.loss < best.loss - SAME_LOSS * small.squared_norm
+        best, n_vain = (W, 0) if is_lower else (best, n_vain + 1)
+    return best
 
 
 def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
@@ -292,7 +304,7 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
 
 
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the columns with atoms, of many a few by chance, turned to another Boolean mode if that lowers the loss."""
+    """Return the columns with atoms, of many a few by chance, turned to another Boolean mode if the loss falls."""
     for k in np.sort(rng.permutation(W.n_atoms)[: 1 + MAX_TURNED // (W.n_atoms + 1)]):
         for mode in spec.modes:
             if mode == W.boolean_mode[k]:

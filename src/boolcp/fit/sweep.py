@@ -21,6 +21,7 @@ from boolcp.storage.weighted import Weighted
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
 TOL = 1e-9  # relative fall of the loss that ends a polish
+N_AHEAD = 10  # sweeps that are foreseen at the pace of the last; by other recordings than those of the benchmarks
 MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
 MAX_COMPILED = 2**20  # entries of a tensor whose sweeps are made without a chance to stop in between
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
@@ -49,16 +50,16 @@ def polish(
 ) -> Columns:
     """Return the columns after sweeps until no bit changes and the loss falls by less than `tol` of it.
 
-    The loss never rises. Columns that would not end `below` a loss at the pace of their last sweep are given up.
+    The loss never rises. Columns that would not be `below` a loss after N_AHEAD sweeps like the last are given up.
     """
-    if variance == 0 and (found := polish_compiled(data, W, max_iter, tol)) is not None:
+    if variance == 0 and (found := polish_compiled(data, W, max_iter, tol, below)) is not None:
         return found
     here, loss = W, float("inf")
     for count in range(max_iter):
         here, is_changed = sweep(data, here, variance)
         if is_settled(data, here, loss, is_changed, tol):
             break
-        if here.loss - (max_iter - count - 1) * (loss - here.loss) > below:
+        if here.loss - min(max_iter - count - 1, N_AHEAD) * (loss - here.loss) > below:
             break
         loss = here.loss
     return replace(here, loss=max(here.loss, 0.0))
@@ -75,7 +76,7 @@ def is_settled(data: Storage, W: Columns, before: float, is_changed: bool, tol: 
     return bool(before - W.loss <= tol * abs(W.loss) + least and not is_changed)
 
 
-def polish_compiled(data: Storage, W: Columns, max_iter: int, tol: float) -> Columns | None:
+def polish_compiled(data: Storage, W: Columns, max_iter: int, tol: float, below: float) -> Columns | None:
     """Return the columns after the same sweeps, compiled for a small complete tensor; None if that is not possible."""
     if not isinstance(data, Dense | Tucker) or data.center is not None or data.nonnegative or W.is_tied:
         return None
@@ -89,7 +90,7 @@ def polish_compiled(data: Storage, W: Columns, max_iter: int, tol: float) -> Col
     F, lengths = np.vstack([W.matrices[n] for n in order]), np.array(data.shape)[order]
     options = (np.argsort(order)[W.boolean_mode], data.squared_norm, np.inf, max_iter, tol)
     sizes, least = np.array(X.shape), ROUNDING * data.squared_norm
-    found = polish_factors(X.reshape(len(X), -1), sizes, bases, lengths, F, *options, least)
+    found = polish_factors(X.reshape(len(X), -1), sizes, bases, lengths, F, *options, least, below, N_AHEAD)
     if not np.isfinite(found):
         return None
     matrices = np.split(F, np.cumsum(lengths)[:-1])
