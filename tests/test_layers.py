@@ -37,6 +37,7 @@ LAYERS = [
     {"metrics", "prepare", "interop", "io", "datasets", "plotting"},  # these prepare data or read results
     {"fit"},
     {"bmp", "atomic_norm"},
+    {"sessions"},
     {"trust"},
     {"report", "baselines"},
     {"cli", "__main__"},

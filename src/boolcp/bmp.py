@@ -20,6 +20,7 @@ from boolcp.fit.certify import left_correlation, with_system
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
+from boolcp.fit.neighbors import plain_graphs, read_graphs
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import column_names, design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress
@@ -67,7 +68,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The noise of the entries. "separable": a covariance along each mode that is real in all atoms, estimated from
         what varies over the Boolean mode, for recordings whose noise is smooth in space and time; a mapping such as
         ``{"channel": S}`` gives them. The fit runs on the whitened tensor, which must be complete; patterns and weights
-        come back in the units of X.
+        come back in the units of X. Slices along the Boolean mode may have `weights`.
+    adjacency : mapping, optional
+        Graphs along modes where the bits of neighbors tend to agree, such as ``{"channel": A, "time": "chain"}``: an
+        adjacency matrix (dense or scipy.sparse), "chain", or "positions" for the coordinates x, y, z of X. The loss
+        has smoothness * sigma^2 * (z_i - z_j)^2 added for each edge and atom. For complete data in memory and squares.
+    smoothness : float or "auto"
+        How much an edge counts, in units of the noise variance sigma^2. "auto": 14 over the mean number of neighbors
+        for atoms whose bits clearly tend to agree with their neighbors, 0 for others.
     refine : bool
         Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
@@ -126,6 +134,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         nonnegative: bool | Sequence[int | str] = False,
         mean: bool = False,
         noise: Any = "white",
+        adjacency: Any = None,
+        smoothness: Any = "auto",
         refine: bool = True,
         n_init: int | None = None,
         max_iter: int = 50,
@@ -138,6 +148,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.n_atoms: Any = n_atoms
         self.boolean_modes, self.atom_rank, self.loss, self.nonnegative = boolean_modes, atom_rank, loss, nonnegative
         self.mean, self.noise, self.refine, self.n_init, self.max_iter = mean, noise, refine, n_init, max_iter
+        self.adjacency, self.smoothness = adjacency, smoothness
         self.sigma, self.certify, self.random_state = sigma, certify, random_state
         self.verbose, self.max_memory = verbose, max_memory
 
@@ -209,11 +220,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_enough(self.n_atoms, data.shape)
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
-            fit = Fit(data, self._spec(data, modes))
+            fit = Fit(data, self._spec(data, modes, labels))
             state, file = fit.begin(seed), None
             with nullcontext() if checkpoint is None else locked(Path(checkpoint).expanduser()):
                 if checkpoint is not None:  # two processes that share a file would spoil each other's steps
-                    file = Checkpoint(checkpoint, self._identity(seed, data, modes))
+                    file = Checkpoint(checkpoint, self._identity(seed, data, modes, fit.spec.graphs))
                     state = file.begin(state)
                 callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
                 state = run(fit, state, callbacks, file)
@@ -226,15 +237,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         def finished(V: BooleanCP) -> BooleanCP:
             """Return an estimate in the units of the data, with labels, mean and noise."""
+            units = data
             if noise is not None:
-                units = make_storage(np.asarray(values, dtype=float), center=data.center)
+                counts = None if data.weights is None else data.weights.to_array()
+                units = make_storage(np.asarray(values, dtype=float), None, counts, center=data.center)
                 V = with_system(noise.restore_atoms(V), units)
-            V = V if data.center is None else with_mean(V, values, data)
+            V = V if data.center is None else with_mean(V, values, units)
             return replace(V, labels=labels, noise=noise)
 
         self.path_ = tuple(map(finished, path))
         self.history_, self.n_iter_ = state.history, len(state.history)
-        empty, shared = checks.find_empty(data), self._shared(modes)
+        empty, shared = checks.find_empty(data), self._shared(modes) | dict(W.parameters or {})
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         poor = degeneracy(W)
@@ -476,6 +489,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
         if not self._is_white and is_other:
             raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
+        if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
+            raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
+        if self.smoothness != AUTO:
+            checks.check_number(self.smoothness, "smoothness")
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
@@ -483,8 +500,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_number(self.sigma, "sigma")
         read_memory(self.max_memory)
 
-    def _spec(self, data: Storage, modes: tuple[int, ...]) -> Spec:
+    def _spec(self, data: Storage, modes: tuple[int, ...], labels: Labels | None) -> Spec:
         """Return what a fit depends on besides its data."""
+        graphs = read_graphs(self.adjacency, data.shape, labels) if self.adjacency else {}
+        if not set(graphs) <= set(modes):
+            raise ValueError("adjacency has a graph along a mode where no atom can be Boolean: see boolean_modes.")
+        if graphs and (data.weights is not None or data.n_passes):
+            raise ValueError("adjacency needs complete data in memory without weights: fill what is missing first.")
         return Spec(
             int(self.n_atoms),
             modes,
@@ -496,6 +518,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             sigma=self.sigma,
             certify=bool(self.certify),
             tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
+            graphs=graphs,
+            smoothness=self.smoothness,
         )
 
     def _shared(self, modes: tuple[int, ...]) -> dict[str, Any]:
@@ -504,9 +528,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         kept = {name: value for name, value in self.get_params().items() if name not in own}
         return kept | {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
 
-    def _identity(self, seed: int, data: Storage, modes: tuple[int, ...]) -> dict[str, Any]:
+    def _identity(self, seed: int, data: Storage, modes: tuple[int, ...], graphs: Mapping[int, Any]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""
         kept = {name: value for name, value in self.get_params().items() if name != "verbose"}
+        kept["adjacency"] = plain_graphs(graphs) if graphs else None
         kept["random_state"] = None if self.random_state is None else seed
         if not isinstance(self.noise, str):
             raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
@@ -529,6 +554,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
             "a noise model": not self._is_white,
+            "adjacency": self.adjacency is not None,
             "nonnegative parts": not self._is_signed,
             "refine=False": not self.refine,
         }
@@ -584,9 +610,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             options["center"] = modes[0]
         noise = known.noise if known is not None else None
         if known is None and not self._is_white:
-            if observed is not None or weights is not None:
-                raise ValueError("A noise model needs complete data and no weights: fill or reject what is missing.")
-            noise = read_noise(self.noise, X, modes, labels)
+            others = tuple(n for n in range(X.ndim) if n not in modes)
+            if observed is not None or (weights is not None and np.ptp(weights, axis=others).any()):
+                what = "complete data, and weights along the Boolean mode at most"
+                raise ValueError(f"A noise model needs {what}: fill or reject what is missing.")
+            noise = read_noise(self.noise, X, modes, labels, weights)
         X = X if noise is None else noise.whiten(X)
         return make_storage(X, observed, weights, loss, **options), labels, modes, noise
 

@@ -48,6 +48,9 @@ class ModelOptions:
     noise: Annotated[
         str | None, option("white or separable; by default separable for trials of EEG, MEG, ECoG.", panel="Model")
     ] = None
+    adjacency: Annotated[
+        str | None, option("Boolean modes where neighbors tend to agree, e.g. channel,time.", panel="Model")
+    ] = None
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
@@ -63,6 +66,7 @@ class ModelOptions:
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
         given["boolean_modes"] = self.modes(X)
+        given["adjacency"] = self.graphs(X)
         given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
         return given | {"noise": self.noise or ("separable" if self.is_smooth(X) else "white")}
 
@@ -73,11 +77,27 @@ class ModelOptions:
 
     def modes(self, X: Any) -> list[int | str] | None:
         """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
+        if self.boolean_modes is None and self.adjacency is not None:
+            return [name.strip() for name in self.adjacency.split(",")]
         if self.boolean_modes is None:
             found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
             return [found[0]] if found else None
         names = [name.strip() for name in self.boolean_modes.split(",")]
         return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
+
+    def graphs(self, X: Any) -> dict[str, str] | None:
+        """Return how to find neighbors along each mode of --adjacency: by positions if it has them, else as a chain."""
+        names = [] if self.adjacency is None else [name.strip() for name in self.adjacency.split(",")]
+        found = {}
+        from boolcp.plotting.mode_labels import UNORDERED
+
+        for name in names:
+            is_placed = X is not None and all(axis in X.coords and X[axis].dims == (name,) for axis in ("x", "y"))
+            found[name] = "positions" if is_placed else "chain"
+            if X is not None and not is_placed and name.lower() in UNORDERED:
+                advice = "give them with --electrodes, or a matrix in Python, BMP(adjacency=)"
+                raise ValueError(f"--adjacency {name}: the positions of its entries are not known: {advice}.")
+        return found or None
 
     def trials(self, X: Any) -> str | None:
         """Return the mode of the trials of X if it is the one Boolean mode of a fit that can have a mean and noise."""
@@ -96,7 +116,7 @@ def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
     model = boolcp.BMP(n_atoms, **options.parameters(X), verbose=1)
     model._check_parameters()  # as `fit` does first
     if X is not None and options.boolean_modes is None and model.boolean_modes:
-        note(f"Atoms are on or off along {model.boolean_modes[0]} (--boolean-modes all allows every mode).")
+        note(f"Atoms are on or off along {' or '.join(model.boolean_modes)} (--boolean-modes all allows every mode).")
     if options.mean is None and (mode := options.trials(X)):
         note(f"The mean over {mode} is fitted apart from the atoms (--no-mean leaves it out).")
     if options.is_smooth(X):

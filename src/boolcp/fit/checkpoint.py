@@ -27,13 +27,13 @@ from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 
-FORMAT, FORMAT_VERSION = "boolcp checkpoint", 4
+FORMAT, FORMAT_VERSION = "boolcp checkpoint", 5
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none
 INTERVAL = 1.0  # smallest number of seconds between two writes within a stage; not tuned
 SHARE = 0.1  # of the time of a stage that writing may take; not tuned
-PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale", "has_met", "is_settled")
+PLAIN = ("seed", "stage", "n_done", "stop_reason", "n_agree", "scale", "has_met", "is_settled", "penalty")
 
 
 class Checkpoint:

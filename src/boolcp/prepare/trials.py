@@ -11,7 +11,7 @@ from boolcp.checks import BoolcpWarning
 from boolcp.prepare.choose import find_rows
 from boolcp.prepare.common import DataArray, floating, need_mode, noted, sampling_rate, segments, times_of
 from boolcp.prepare.tables import Table, add_table, list_events, read_events
-from boolcp.result.labels import aligned
+from boolcp.result.labels import aligned, label_order
 from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition
@@ -222,11 +222,14 @@ def stack_trials(
     return X if table is None else add_table(X, table, "trial")
 
 
-def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = None) -> DataArray:
+def join(
+    arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = None, *, is_sessions: bool = False
+) -> DataArray:
     """Join several arrays: one after the other along a mode that they have, or side by side along a new one.
 
     Along the other modes, arrays are brought into the order of the labels of the first; other labels are an error.
     Parts joined along "time" are segments. Names become the coordinate of a new mode, or "part" along an existing one.
+    Sessions have a coordinate "session" instead, and a label that some of them lack, a channel say, is missing there.
 
     Examples
     --------
@@ -235,7 +238,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     >>> boolcp.prepare.join([X, X[::-1]], "state", ["awake", "asleep"])["channel"].values.tolist()
     ['Fz', 'Cz']
     """
-    first, *others = arrays
+    first, *others = with_all_labels(arrays, dim) if is_sessions else arrays
     is_new = dim not in first.dims
     if not others and not is_new:
         return first
@@ -262,10 +265,26 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     if dim == "time" and "segment" not in X.coords:
         X = X.assign_coords(segment=(dim, which_part))
     if names is not None:
-        X = X.assign_coords(part=(dim, np.array(names)[which_part]))
+        X = X.assign_coords({"session" if is_sessions else "part": (dim, np.array(names)[which_part])})
         if dim in X.coords and dim != "time":
             X = X.assign_coords({dim: np.arange(X.sizes[dim])})
     return X
+
+
+def with_all_labels(arrays: Sequence[DataArray], dim: str) -> list[DataArray]:
+    """Return arrays with the labels of all of them along each mode but one, in the order in which they first appear."""
+    found = list(arrays)
+    for name in [name for name in found[0].dims if name != dim and all(name in X.coords for X in found)]:
+        if all(label_order(found[0][name].values, X[name].values) is not None for X in found):
+            continue
+        homes: dict[Any, tuple[DataArray, int]] = {}
+        for X in found:
+            homes = {label: (X, i) for i, label in enumerate(X[name].values.tolist())} | homes
+        labels = list(dict.fromkeys(label for X in found for label in X[name].values.tolist()))
+        extra = [c for c, values in found[0].coords.items() if values.dims == (name,) and c != name]
+        kept = {c: (name, np.array([X[c].values[i] for X, i in map(homes.__getitem__, labels)])) for c in extra}
+        found = [X.drop_vars(extra, errors="ignore").reindex({name: labels}).assign_coords(kept) for X in found]
+    return found
 
 
 def count_events(

@@ -8,7 +8,9 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
+from boolcp.fit.neighbors import graph_of
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
 from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
@@ -118,7 +120,8 @@ def _boolean_figure(W: BooleanCP, k: int) -> Chart:
     alt = f"Atom {k} along {modes.mode_text(W, mode)}, on: {on_text(W, k)}"
     if positions is not None:
         colors = {"color": values, "colorscale": BITS, "cmin": 0, "cmax": 1}
-        return figure(*_map(W, mode, positions, texts, colors), alt, caption)
+        traces, layout = _map(W, mode, positions, texts, colors)
+        return figure([_links(W, k, positions), *traces], layout, alt, f"{caption}; lines join neighbors that are on")
     layout = _layout(xaxis=_axis(W, mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
     return _banded(W, mode, [_bits(values, texts) | _span(W, mode, "x")], layout, alt, caption)
 
@@ -349,6 +352,17 @@ def _map(W: BooleanCP, mode: int, places: np.ndarray, texts: list[str], colors: 
     hidden = {"visible": False}
     layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
     return [*under, trace | _hover("%{hovertext}")], layout
+
+
+def _links(W: BooleanCP, k: int, places: np.ndarray) -> Chart:
+    """Return lines between neighbors that are both on, which make regions visible."""
+    A, z = graph_of(W, W.atoms[k].mode), W.atoms[k].z
+    i, j = np.zeros((2, 0), dtype=int) if A is None else scipy.sparse.triu(A).tocoo().coords
+    i, j = i[z[i] & z[j]], j[z[i] & z[j]]
+    x, y = (np.stack([axis[i], axis[j], np.full(len(i), np.nan)], axis=1).ravel() for axis in places.T)
+    gaps = [[None if np.isnan(value) else value for value in axis.tolist()] for axis in (x, y)]
+    look = {"type": "scatter", "mode": "lines", "line": {"color": ON, "width": 5}, "hoverinfo": "skip"}
+    return look | {"x": gaps[0], "y": gaps[1], "showlegend": False}
 
 
 def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:

@@ -22,7 +22,8 @@ Tests = Mapping[str, ConditionTest]
 def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, ConditionTest]:
     """Return a ConditionTest, by name, for each requested column or, by default, for each with a few groups."""
     if asked := provenance.get("tests"):
-        return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
+        first = next(iter(asked.values()))
+        return run_tests(W, list(asked), first.get("blocks"), first.get("unit"))
     found = []
     for name in [name for _, name in groups_of(W) if name not in (W.dims or ())]:  # no mode that is its groups
         with contextlib.suppress(ValueError):  # only one value, or all are different
@@ -71,7 +72,8 @@ def test_note(test: ConditionTest, name: str) -> str:
         pair = [adjective(name, each) for each in test.conditions[::-1]]
         one, other = pair if len(pair) == 2 else ("the highest condition", "the lowest")
         found += f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
-    free = "" if "of runs" in test.scheme or "shifts" in test.scheme else ", entries taken as independent"
+    is_free = not any(word in test.scheme for word in ("of runs", "shifts", "of means"))
+    free = ", entries taken as independent" * is_free
     permuted = f"p: {test.n_permutations} {test.scheme}{free}; false discovery rate controlled over this page."
     return " ".join([f"{found}{permuted}", *test.caveats])
 

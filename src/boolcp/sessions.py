@@ -1,0 +1,102 @@
+"""Several sessions or subjects: patterns are shared, bits and amplitudes belong to each of them."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from boolcp import checks
+from boolcp.bmp import BMP, check_options
+from boolcp.fit.certify import atom_system, units_of_fit
+from boolcp.fit.transform import solve_factor
+from boolcp.prepare import join
+from boolcp.result.atoms import BooleanCP
+from boolcp.result.labels import is_labelled, read_labels
+from boolcp.storage import make_storage
+from boolcp.system import load_extra
+
+N_TURNS = 3  # of bits and amplitudes of a session
+ALIKE = 1.1  # ratio of standard deviations up to which all entries count alike, which is faster
+
+
+def fit_sessions(
+    sessions: Any, n_atoms: int, *, shared: Sequence[int | str] = ("channel", "time"), **options: Any
+) -> BMP:
+    """Fit several sessions or subjects at once and return the BMP: patterns are shared, bits and amplitudes are not.
+
+    Its `decomposition_` is that of all sessions, one after another along the Boolean mode, with a coordinate "session".
+    Its `sessions_` has for each name the BooleanCP of that session, whose weights are the amplitudes there. A session
+    counts by how much it varies over trials. A new subject gets bits by `transform`.
+
+    Parameters
+    ----------
+    sessions : sequence, or mapping of names
+        One array or DataArray for each session, with any number of trials. Labels along the shared modes are matched:
+        a channel that a session lacks is missing there.
+    n_atoms : int
+        Number of atoms.
+    shared : sequence of int or str
+        The modes that correspond, by name or index; the other one is Boolean.
+    **options
+        Parameters of BMP. With ``noise="separable"`` the covariance is that of all sessions, each scaled by how much it
+        varies; they must be complete then. A mean is that of all sessions.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((9, 8, 50), 2, boolean_modes=[2], noise=0.1, random_state=0)
+    >>> model = boolcp.fit_sessions({"a": X[:, :, :20], "b": X[:, :, 20:]}, 2, shared=(0, 1), random_state=0)
+    >>> model.sessions_["b"].shape
+    (9, 8, 30)
+    """
+    check_options(fit_sessions, options)
+    xarray = load_extra("xarray", "xarray")
+    named = dict(sessions) if isinstance(sessions, Mapping) else {str(n): X for n, X in enumerate(sessions)}
+    arrays = [X if is_labelled(X) else xarray.DataArray(np.asarray(X)) for X in named.values()]
+    dims = arrays[0].dims if arrays else ()
+    known = [dims[checks.check_mode(n, len(dims), dims, name="shared")] for n in shared]
+    over = [dim for dim in dims if dim not in known]
+    if len(over) != 1 or any(set(X.dims) != set(dims) for X in arrays):
+        raise ValueError("Sessions must have the same modes, all of which but one are named in shared=.")
+    if any(len({X.sizes[dim] for X in arrays}) > 1 and dim not in arrays[0].coords for dim in known):
+        raise ValueError("Sessions of different sizes along a shared mode need labels there, as a DataArray has.")
+    X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
+    model = BMP(n_atoms, boolean_modes=list(over), **options).fit(X, weights=session_weights(X))
+    W, labels = model.decomposition_, X["session"].values
+    parts = {name: X.isel({over[0]: np.flatnonzero(labels == str(name))}) for name in named}
+    model.sessions_ = {name: own_part(part, W, dims.index(over[0])) for name, part in parts.items()}
+    return model
+
+
+def session_weights(X: Any) -> Any:
+    """Return how much each slice of joined sessions counts: one over the variance of its session over slices."""
+    dim, labels = X["session"].dims[0], X["session"].values
+    levels = {}
+    for name in dict.fromkeys(labels.tolist()):
+        part = X.isel({dim: np.flatnonzero(labels == name)})
+        levels[name] = float((part - part.mean(dim)).std())
+        if not levels[name] > 0:
+            raise ValueError(f"Session {name} does not vary over its slices: its noise level cannot be estimated.")
+    is_alike = max(levels.values()) <= ALIKE * min(levels.values())
+    found = [1.0 if is_alike else levels[name] ** -2.0 for name in labels.tolist()]
+    return X["session"].copy(data=found)
+
+
+def own_part(X: Any, W: BooleanCP, mode: int) -> BooleanCP:
+    """Return the patterns of W with the bits and amplitudes of one session; an atom never on there keeps its weight."""
+    values, labels = read_labels(X)
+    atoms = tuple(replace(atom, z=np.ones(values.shape[mode], dtype=bool)) for atom in W.atoms)
+    W = BooleanCP(values.shape, atoms, W.weights, mean=W.mean, noise=W.noise)
+    white, V = units_of_fit(np.asarray(values, dtype=float), W)
+    observed, common = ~np.isnan(white), V.weights
+    data = make_storage(np.where(observed, white, 0.0), None if observed.all() else observed)
+    for _ in range(N_TURNS):
+        bits = solve_factor(data, replace(V, noise=None), mode)[0] > 0.5
+        V = replace(V, atoms=tuple(replace(atom, z=z) for atom, z in zip(V.atoms, bits.T, strict=True)))
+        own = np.linalg.lstsq(*atom_system(data, V.atoms), rcond=None)[0]
+        V = replace(V, weights=np.where(own > 0, own, common))
+    if W.noise is not None:
+        V, data = W.noise.restore_atoms(V), make_storage(values if W.mean is None else values - W.mean)
+    G, b = atom_system(data, V.atoms)
+    return replace(V, mean=W.mean, labels=labels, data_norm2=data.squared_norm, data_inner=b, data_gram=G)

@@ -1,0 +1,181 @@
+"""Bits that prefer to agree with their neighbors: cuts and certificates against brute force, graphs, refusals."""
+
+from itertools import product
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+import boolcp
+from boolcp.fit.neighbors import best_cut
+
+CHAIN = np.eye(40, k=1) + np.eye(40, k=-1)
+
+
+def draw(seed, d=40, noise=0.32, is_scattered=False):
+    """Return a tensor with two atoms that are on in episodes along mode 0, or anywhere, and their bits (2, d)."""
+    rng = np.random.default_rng(seed)
+    X, Z = noise * rng.standard_normal((d, 12, 15)), np.zeros((2, d), dtype=bool)
+    Z[0, 5:20], Z[1, 14:32] = True, True
+    Z = rng.permuted(Z, axis=1) if is_scattered else Z
+    for z in Z:
+        V = np.outer(rng.standard_normal(12), rng.standard_normal(15))
+        X += np.multiply.outer(z, V / np.linalg.norm(V))
+    return X, Z
+
+
+def fit(X, n_atoms=2, **options):
+    return boolcp.BMP(n_atoms, boolean_modes=[0], random_state=0, **options).fit(X).decomposition_
+
+
+def bits(W):
+    return np.array([atom.z for atom in W.atoms])
+
+
+def n_wrong(W, Z):
+    """Return the number of wrong bits of two atoms, in the better order."""
+    return min(np.sum(bits(W)[order] != Z) for order in ([0, 1], [1, 0]))
+
+
+def n_cut(W):
+    """Return the number of edges of the chain at which bits change."""
+    return int(np.sum(np.diff(bits(W).astype(int), axis=1) != 0))
+
+
+def random_graph(d, rng):
+    A = np.triu(rng.random((d, d)) * (rng.random((d, d)) < 0.4), 1)
+    return A + A.T
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_cut_is_the_best_of_all_bits(seed):
+    rng = np.random.default_rng(seed)
+    d = int(rng.integers(1, 11))
+    A, cost, strength = random_graph(d, rng), rng.standard_normal(d), 2 * rng.random()
+    L = strength * (np.diag(A.sum(axis=1)) - A)
+    every = np.array(list(product([0.0, 1.0], repeat=d)))
+    values = every @ cost + np.einsum("si,ij,sj->s", every, L, every)
+    z = best_cut(cost, scipy.sparse.csr_array(A), strength).astype(float)
+    assert z @ cost + z @ L @ z == pytest.approx(values.min(), abs=1e-6)
+
+
+@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("strength", [0.3, 15.0])
+def test_certificates_hold_against_all_bits(seed, strength):
+    rng, d = np.random.default_rng(seed), 11
+    X, A = rng.standard_normal((d, 4, 5)), random_graph(d, rng)
+    X[3:8] += 1.5 * rng.standard_normal((4, 5))
+    W = fit(X, n_atoms=1, adjacency={0: A}, smoothness=strength)
+    share, z = W.certify(X, effort="thorough").atoms[0].certificate, W.atoms[0].z
+    C, L = X.reshape(d, -1) @ X.reshape(d, -1).T, W.trust.smoothness[0] * (np.diag(A.sum(axis=1)) - A)
+    every = np.array(list(product([0.0, 1.0], repeat=d)))[1:]
+    ratio, cut = (np.einsum("si,ij,sj->s", every, M, every) for M in (C, L))
+    best = np.max(ratio / every.sum(axis=1) - cut)
+    own = z @ C @ z / z.sum() - z @ L @ z
+    assert 0 <= share <= max(own / best, 0.0) + 1e-9 and (share > 0.3 or strength > 1)
+    assert 0 <= W.atoms[0].certificate <= share + 1e-9
+
+
+def test_neighbors_mend_episodes_and_leave_scattered_bits_alone():
+    wrong = np.zeros((2, 2), dtype=int)
+    for seed in range(4):
+        for place, is_scattered in enumerate((False, True)):
+            X, Z = draw(seed, is_scattered=is_scattered)
+            wrong[place] += [n_wrong(fit(X), Z), n_wrong(fit(X, adjacency={0: "chain"}), Z)]
+    assert wrong[0, 1] < 0.7 * wrong[0, 0]
+    assert wrong[1, 1] == wrong[1, 0]
+
+
+def test_more_smoothness_cuts_fewer_edges_and_never_raises_the_objective():
+    X, _ = draw(1, noise=0.4)
+    plain = fit(X)
+    variance = plain.trust.sigma**2
+    cuts = [n_cut(plain)]
+    for smoothness in (0.0, 2.0, 8.0):
+        W = fit(X, adjacency={0: "chain"}, smoothness=smoothness)
+        cuts.append(n_cut(W))
+        penalty = 0.9 * smoothness * variance  # the noise level of the fit is known up to its count of free numbers
+        assert W.squared_error + penalty * n_cut(W) <= plain.squared_error + penalty * n_cut(plain) + 1e-9
+    assert cuts == sorted(cuts, reverse=True) and cuts[-1] < cuts[0]
+    assert np.array_equal(bits(fit(X, adjacency={0: "chain"}, smoothness=0)), bits(plain))
+
+
+def test_a_graph_is_given_as_a_matrix_or_a_name_along_a_named_mode():
+    xarray = pytest.importorskip("xarray")
+    X, _ = draw(2)
+    same = [CHAIN, scipy.sparse.coo_matrix(CHAIN), CHAIN + np.eye(40), {"edges": [[i, i + 1, 1] for i in range(39)]}]
+    first = fit(X, adjacency={0: "chain"})
+    for graph in same:
+        assert np.array_equal(bits(fit(X, adjacency={0: graph})), bits(first))
+    named = xarray.DataArray(X, dims=("time", "channel", "trial"))
+    assert np.array_equal(bits(fit(named, adjacency={"time": "chain"})), bits(first))
+
+
+def test_a_confidence_knows_the_neighbors():
+    X, Z = draw(3)
+    W = fit(X, adjacency={0: "chain"})
+    sure = np.array(W.bit_confidence()) > 0.95
+    assert sure.mean() > np.mean(np.array(fit(X).bit_confidence()) > 0.95)
+    order = [0, 1] if np.sum(bits(W) != Z) < np.sum(bits(W)[::-1] != Z) else [1, 0]
+    assert np.mean((bits(W)[order] != Z)[sure[order]]) < 0.05
+
+
+def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
+    X, _ = draw(4)
+    options = {"adjacency": {0: scipy.sparse.csr_array(CHAIN)}, "boolean_modes": [0], "random_state": 0}
+    whole = boolcp.BMP(2, **options).fit(X).decomposition_
+    stages = []
+    boolcp.BMP(2, **options).fit(X, callback=lambda progress: stages.append(progress.stage))
+    assert "neighbors" in stages
+    for at in range(0, len(stages), 2):
+        seen, path = [], tmp_path / f"{at}.npz"
+
+        def stop(progress, seen=seen, at=at):
+            seen.append(progress)
+            return len(seen) > at
+
+        boolcp.BMP(2, **options).fit(X, checkpoint=path, callback=stop)
+        again = boolcp.BMP.resume(path, X).decomposition_
+        assert np.array_equal(bits(again), bits(whole)) and np.array_equal(again.weights, whole.weights)
+        assert [a.certificate for a in again.atoms] == [a.certificate for a in whole.atoms]
+
+
+def test_graphs_follow_a_result_into_files_and_parts(tmp_path):
+    pytest.importorskip("xarray")
+    X, _ = draw(5)
+    W = fit(X, adjacency={0: "chain"})
+    W.save(tmp_path / "fit.nc")
+    loaded = boolcp.load(tmp_path / "fit.nc")
+    assert boolcp.BMP(2, **loaded.parameters).fit(X).decomposition_.n_atoms == 2
+    assert len(boolcp.replication(X, loaded, mode=0, n_parts=2, n_jobs=1, random_state=0).summary()) > 0
+    shares = [[atom.certificate for atom in V.atoms] for V in (W, loaded.certify(X, effort="quick"))]
+    assert shares[0] == pytest.approx(shares[1])
+    odds = boolcp.assess(X, loaded, mode=1, n_parts=2, n_jobs=1, random_state=0).trust.odds
+    assert np.allclose(odds, W.trust.odds)
+
+
+REFUSED = {
+    "a loss": ({"loss": "huber"}, "squared"),
+    "blocks": ({"atom_rank": "block"}, "integer atom_rank"),
+    "as printed": ({"refine": False}, "refine=True"),
+    "a real mode": ({"adjacency": {1: "chain"}}, "no atom can be Boolean"),
+    "a wrong name": ({"adjacency": {0: "ring"}}, "chain"),
+    "a wrong size": ({"adjacency": {0: np.ones((3, 3))}}, "symmetric"),
+    "one direction": ({"adjacency": {0: np.eye(40, k=1)}}, "symmetric"),
+    "negative": ({"adjacency": {0: -CHAIN}}, "without negative"),
+    "less than none": ({"smoothness": -1.0}, "smoothness"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_what_does_not_go_together_is_refused(what):
+    options, words = REFUSED[what]
+    with pytest.raises(ValueError, match=words):
+        fit(draw(0)[0], **{"adjacency": {0: "chain"}} | options)
+
+
+def test_gaps_and_weights_are_refused():
+    X, _ = draw(0)
+    X[0, 0, 0] = np.nan
+    with pytest.raises(ValueError, match="complete data"):
+        fit(X, adjacency={0: "chain"})

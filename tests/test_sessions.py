@@ -1,0 +1,104 @@
+"""Several sessions: shared patterns, bits and amplitudes of each, other noise, missing channels, new subjects."""
+
+import warnings
+
+import numpy as np
+import pytest
+
+import boolcp
+
+xarray = pytest.importorskip("xarray")
+CHANNELS = [f"c{n}" for n in range(10)]
+
+
+def draw(seed=0, noises=(0.1, 0.1, 0.3), gains=(1.0, 1.0, 1.0)):
+    """Return sessions as DataArrays, their bits (trials, 2) and the patterns (2, channel, time)."""
+    rng = np.random.default_rng(seed)
+    V = np.stack([np.outer(rng.standard_normal(10), rng.standard_normal(12)) for _ in range(2)])
+    V /= np.linalg.norm(V, axis=(1, 2), keepdims=True)
+    sessions, bits = {}, {}
+    for n, (noise, gain) in enumerate(zip(noises, gains, strict=True)):
+        Z = rng.random((20 + 5 * n, 2)) < [0.3, 0.5]
+        values = gain * np.einsum("ik,kct->cti", Z, V) + noise * rng.standard_normal((10, 12, len(Z)))
+        dims = ("channel", "time", "trial")
+        sessions[f"day {n}"] = xarray.DataArray(values, dims=dims, coords={"channel": CHANNELS})
+        bits[f"day {n}"] = Z
+    return sessions, bits, V
+
+
+def order_of(W, V):
+    """Return which atom of W is which pattern."""
+    C = [[abs(np.sum(atom.dense_block() * one)) for atom in W.atoms] for one in V]
+    assert np.max(C, axis=1).min() > 0.95
+    return np.argmax(C, axis=1)
+
+
+def test_each_session_has_its_bits_and_amplitudes():
+    sessions, bits, V = draw(gains=(0.8, 1.3, 1.0))
+    model = boolcp.fit_sessions(sessions, 2, random_state=0)
+    W, order = model.decomposition_, order_of(model.decomposition_, V)
+    assert W.shape == (10, 12, 75) and W.labels.extra["session"][1].tolist().count("day 1") == 25
+    for name, gain in zip(sessions, (0.8, 1.3, 1.0), strict=True):
+        part = model.sessions_[name]
+        assert part.shape == sessions[name].shape and part.labels.coords["channel"].tolist() == CHANNELS
+        found = np.array([part.atoms[k].z for k in order]).T
+        assert np.mean(found != bits[name]) < 0.1
+        assert np.allclose(part.weights[order], gain, atol=0.15)
+        if name != "day 2":
+            assert np.array_equal(found, bits[name])
+        X = sessions[name].values
+        assert part.explained() == pytest.approx(1 - np.sum((X - part.to_tensor()) ** 2) / np.sum(X**2))
+
+
+def test_a_channel_that_a_session_lacks_is_matched_by_label():
+    sessions, bits, V = draw(1)
+    sessions["day 0"] = sessions["day 0"].drop_sel(channel="c0").isel(channel=slice(None, None, -1))
+    model = boolcp.fit_sessions(sessions, 2, random_state=0)
+    labels = model.decomposition_.labels.coords["channel"].tolist()
+    assert sorted(labels) == CHANNELS and labels[0] == "c9"
+    order = order_of(model.decomposition_, V[:, [CHANNELS.index(label) for label in labels]])
+    for name in ("day 0", "day 1"):
+        assert np.array_equal(np.array([model.sessions_[name].atoms[k].z for k in order]).T, bits[name])
+
+
+def test_a_quiet_session_counts_more_than_a_loud_one():
+    sessions, _, V = draw(2, noises=(0.1, 0.1, 1.5))
+    W = boolcp.fit_sessions(sessions, 2, random_state=0).decomposition_
+    joint = np.mean([max(abs(np.sum(a.dense_block() * one)) for a in W.atoms) for one in V])
+    together = xarray.concat(list(sessions.values()), "trial")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", boolcp.BoolcpWarning)
+        naive = boolcp.decompose(together, 2, boolean_modes=["trial"], random_state=0)
+    assert joint > 0.97 > np.mean([max(abs(np.sum(a.dense_block() * one)) for a in naive.atoms) for one in V])
+
+
+@pytest.mark.parametrize("noise", ["white", "separable"])
+def test_a_new_subject_gets_bits_and_patterns_have_the_units_of_the_data(noise):
+    sessions, bits, V = draw(3, noises=(0.1, 0.1, 0.15))
+    scale = np.linspace(1, 8, 10) if noise == "separable" else np.ones(10)  # of channels, signal and noise
+    sessions = {name: X * scale[:, None, None] for name, X in sessions.items()}
+    V = V * scale[:, None]
+    sizes = np.linalg.norm(V, axis=(1, 2))
+    new, Z = sessions.pop("day 2"), bits.pop("day 2")
+    model = boolcp.fit_sessions(list(sessions.values()), 2, noise=noise, random_state=0)
+    assert set(model.sessions_) == {"0", "1"}
+    order = order_of(model.decomposition_, V / sizes[:, None, None])
+    assert np.mean(model.transform(new, mode="trial")[:, order] != Z) < 0.05
+    for W in (model.decomposition_, *model.sessions_.values()):
+        assert np.allclose(W.weights[order], sizes, rtol=0.15)
+
+
+def test_what_does_not_correspond_is_refused():
+    sessions, _, _ = draw()
+    with pytest.raises(ValueError, match="same modes"):
+        boolcp.fit_sessions(sessions, 2, shared=("channel",))
+    with pytest.raises(ValueError, match="not among the modes"):
+        boolcp.fit_sessions(sessions, 2, shared=("channel", "frequency"))
+    with pytest.raises(ValueError, match="complete data"):
+        boolcp.fit_sessions([sessions["day 0"], sessions["day 1"][1:]], 2, noise="separable")
+    with pytest.raises(ValueError, match="does not vary"):
+        boolcp.fit_sessions([sessions["day 0"], sessions["day 1"][..., :1]], 2)
+    with pytest.raises(TypeError, match="no option"):
+        boolcp.fit_sessions(sessions, 2, atom_ranks=1)
+    with pytest.raises(ValueError):  # without labels, sizes must agree
+        boolcp.fit_sessions([np.zeros((3, 4, 5)), np.zeros((4, 4, 5))], 2, shared=(0, 1))
