@@ -310,7 +310,7 @@ def maps():
         X = xarray.DataArray(values, coords, ("channel", "a", "b"), name=kind)
         halves = [X.isel({X.dims[split]: slice(start, None, 2)}) for start in (0, 1)]
         row = [name, "x".join(map(str, X.shape))]
-        for options in ({}, {"adjacency": {"channel": "positions"}}):
+        for options in ({}, {"adjacency": {"channel": "auto"}}):
             model = boolcp.BMP(4, boolean_modes=["channel"], random_state=0, certify=False, **options)
             W, seconds = on_processor(lambda model=model, X=X: model.fit(X).decomposition_)
             first, second = ([atom.z for atom in model.fit(half).decomposition_.atoms] for half in halves)

@@ -71,8 +71,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         come back in the units of X. Slices along the Boolean mode may have `weights`.
     adjacency : mapping, optional
         Graphs along modes where the bits of neighbors tend to agree, such as ``{"channel": A, "time": "chain"}``: an
-        adjacency matrix (dense or scipy.sparse), "chain", or "positions" for the coordinates x, y, z of X. The loss
-        has smoothness * sigma^2 * (z_i - z_j)^2 added for each edge and atom. For complete data in memory and squares.
+        adjacency matrix (dense or scipy.sparse), "chain", or "auto": by the coordinates x, y, z of X, else a chain. For
+        each edge and atom smoothness * sigma^2 * (z_i - z_j)^2 is added to the loss. For complete data in memory.
     smoothness : float or "auto"
         How much an edge counts, in units of the noise variance sigma^2. "auto": 14 over the mean number of neighbors
         for atoms whose bits clearly tend to agree with their neighbors, 0 for others.

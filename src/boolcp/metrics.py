@@ -1,6 +1,5 @@
 """The distance of an estimate from the truth: in values, in bits, in atoms."""
 
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -8,7 +7,6 @@ from scipy.optimize import linear_sum_assignment
 
 from boolcp.checks import check_mode
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.labels import label_order, label_text
 
 
 def rmse(X: Any, Y: Any) -> float:
@@ -101,50 +99,29 @@ def factor_match_score(estimate: Any, truth: Any) -> float:
 def match(W: BooleanCP, V: BooleanCP, *, mode: int | str | None = None) -> list[tuple[int, int, float]]:
     """Return pairs of atoms of two fits, to two sessions say: their numbers, and the cosine of their patterns.
 
-    The sum of the |cosines| is largest; atoms of different Boolean modes have none. Patterns are compared without
-    `mode`, the trials, which the fits do not share: by default the one Boolean mode of W. Labels that only one of them
-    has, channels say, are left out.
+    Patterns are compared without `mode`, the trials, which the fits do not share: by default the Boolean mode of the
+    first atom. The sum of the |cosines| is largest.
 
     Examples
     --------
     >>> import boolcp
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((9, 8, 50), 2, boolean_modes=[2], noise=0.1, random_state=0)
     >>> first, second = (boolcp.decompose(part, 2, boolean_modes=[2], random_state=0) for part in (X[..., :20], X))
-    >>> pairs = boolcp.metrics.match(first, second)
-    >>> second[[j for _, j, _ in pairs]].shape, min(abs(cosine) for *_, cosine in pairs) > 0.99
-    ((9, 8, 50), True)
+    >>> [abs(round(cosine, 2)) for k, j, cosine in boolcp.metrics.match(first, second)]
+    [1.0, 1.0]
     """
-    if mode is None and len(W.members) != 1:
-        raise ValueError("Atoms are Boolean along several modes: name the one that the fits do not share, mode=.")
-    at = next(iter(W.members)) if mode is None else check_mode(mode, W.ndim, W.dims)
-    kept = [common_entries(W, V, n) for n in range(W.ndim) if n != at]
-    first, second = ([pattern(atom, at, [pair[m] for pair in kept]) for atom in U.atoms] for m, U in enumerate((W, V)))
+    at = int(W.boolean_mode[0]) if mode is None and W.n_atoms else check_mode(mode or 0, W.ndim, W.dims)
+    if [d for n, d in enumerate(W.shape) if n != at] != [d for n, d in enumerate(V.shape) if n != at]:
+        raise ValueError(f"The shapes {W.shape} and {V.shape} differ in other modes than {at}: choose what they share.")
+    first, second = ([pattern(atom, at) for atom in U.atoms] for U in (W, V))
     table = np.array([[p @ q for q in second] for p in first]).reshape(W.n_atoms, V.n_atoms)
     table *= np.equal.outer(W.boolean_mode, V.boolean_mode)
     rows, columns = linear_sum_assignment(-np.abs(table))
     return [(int(k), int(j), float(table[k, j])) for k, j in zip(rows, columns, strict=True)]
 
 
-def common_entries(W: BooleanCP, V: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where the entries of a mode that two decompositions share are in each: by labels, or all of them."""
-    names = [None if U.labels is None else U.labels.coords.get(U.labels.dims[mode]) for U in (W, V)]
-    has_names, d, all_of = names[0] is not None and names[1] is not None, W.shape[mode], np.arange(W.shape[mode])
-    order = label_order(names[0], names[1]) if has_names else all_of  # type: ignore[arg-type]
-    if d == V.shape[mode] and order is not None:
-        return all_of, order
-    texts = [[label_text(label) for label in ([] if each is None else each)] for each in names]
-    shared = [text for text in texts[0] if text in set(texts[1])]
-    if not shared:
-        raise ValueError(f"W and V share no entry of mode {W.mode_name(mode)}: {d} and {V.shape[mode]}, by labels.")
-    first, second = (np.array([each.index(text) for text in shared]) for each in texts)
-    return first, second
-
-
-def pattern(atom: Atom, mode: int, kept: Sequence[np.ndarray] = ()) -> np.ndarray:
-    """Return an atom without one mode, flat, of norm one: its real part, or its leading direction in the others.
-
-    `kept` are the entries of each of the other modes that count, by default all.
-    """
+def pattern(atom: Atom, mode: int) -> np.ndarray:
+    """Return an atom without one mode, flat, of norm one: its real part, or its leading direction in the others."""
     V = atom.dense_block()
     if atom.mode != mode:
         V = np.moveaxis(V, mode - (mode > atom.mode), -1)
@@ -152,7 +129,6 @@ def pattern(atom: Atom, mode: int, kept: Sequence[np.ndarray] = ()) -> np.ndarra
         lead = V @ np.linalg.eigh(flat.T @ flat)[1][:, -1]
         V = np.multiply.outer(lead, atom.z.astype(float))
         V = np.moveaxis(V, -1, atom.mode - (atom.mode > mode))
-    V = V[np.ix_(*kept)] if len(kept) else V
     return np.asarray(V.ravel() / max(float(np.linalg.norm(V)), 1e-300))
 
 

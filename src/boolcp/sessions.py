@@ -39,8 +39,7 @@ def fit_sessions(
     shared : sequence of int or str
         The modes that correspond, by name or index; the other one is Boolean.
     **options
-        Parameters of BMP. With ``noise="separable"`` the covariance is that of all sessions, each scaled by how much it
-        varies; they must be complete then. A mean is that of all sessions.
+        Parameters of BMP. A mean, and the covariance of ``noise="separable"``, are those of all sessions.
 
     Examples
     --------
@@ -52,7 +51,7 @@ def fit_sessions(
     """
     check_options(fit_sessions, options)
     xarray = load_extra("xarray", "xarray")
-    named = dict(sessions) if isinstance(sessions, Mapping) else {str(n): X for n, X in enumerate(sessions)}
+    named = dict(sessions if isinstance(sessions, Mapping) else enumerate(sessions))
     arrays = [X if is_labelled(X) else xarray.DataArray(np.asarray(X)) for X in named.values()]
     dims = arrays[0].dims if arrays else ()
     known = [dims[checks.check_mode(n, len(dims), dims, name="shared")] for n in shared]
@@ -62,9 +61,9 @@ def fit_sessions(
     if any(len({X.sizes[dim] for X in arrays}) > 1 and dim not in arrays[0].coords for dim in known):
         raise ValueError("Sessions of different sizes along a shared mode need labels there, as a DataArray has.")
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
-    model = BMP(n_atoms, boolean_modes=list(over), **options).fit(X, weights=session_weights(X))
-    W, labels = model.decomposition_, X["session"].values
-    parts = {name: X.isel({over[0]: np.flatnonzero(labels == str(name))}) for name in named}
+    model = BMP(n_atoms, boolean_modes=over, **options).fit(X, weights=session_weights(X))
+    W, places = model.decomposition_, {str(name): np.flatnonzero(X["session"] == str(name)) for name in named}
+    parts = {name: X.isel({over[0]: at}) for name, at in places.items()}
     model.sessions_ = {name: own_part(part, W, dims.index(over[0])) for name, part in parts.items()}
     return model
 

@@ -66,7 +66,7 @@ class ModelOptions:
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
         given["boolean_modes"] = self.modes(X)
-        given["adjacency"] = self.graphs(X)
+        given["adjacency"] = self.adjacency and dict.fromkeys(map(str.strip, self.adjacency.split(",")), "auto")
         given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
         return given | {"noise": self.noise or ("separable" if self.is_smooth(X) else "white")}
 
@@ -77,27 +77,11 @@ class ModelOptions:
 
     def modes(self, X: Any) -> list[int | str] | None:
         """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
-        if self.boolean_modes is None and self.adjacency is not None:
-            return [name.strip() for name in self.adjacency.split(",")]
-        if self.boolean_modes is None:
+        if self.boolean_modes is None and self.adjacency is None:
             found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
             return [found[0]] if found else None
-        names = [name.strip() for name in self.boolean_modes.split(",")]
+        names = [name.strip() for name in (self.boolean_modes or self.adjacency or "").split(",")]
         return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
-
-    def graphs(self, X: Any) -> dict[str, str] | None:
-        """Return how to find neighbors along each mode of --adjacency: by positions if it has them, else as a chain."""
-        names = [] if self.adjacency is None else [name.strip() for name in self.adjacency.split(",")]
-        found = {}
-        from boolcp.plotting.mode_labels import UNORDERED
-
-        for name in names:
-            is_placed = X is not None and all(axis in X.coords and X[axis].dims == (name,) for axis in ("x", "y"))
-            found[name] = "positions" if is_placed else "chain"
-            if X is not None and not is_placed and name.lower() in UNORDERED:
-                advice = "give them with --electrodes, or a matrix in Python, BMP(adjacency=)"
-                raise ValueError(f"--adjacency {name}: the positions of its entries are not known: {advice}.")
-        return found or None
 
     def trials(self, X: Any) -> str | None:
         """Return the mode of the trials of X if it is the one Boolean mode of a fit that can have a mean and noise."""

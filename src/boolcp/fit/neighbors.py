@@ -1,7 +1,6 @@
 """Bits that prefer to agree with their neighbors in a graph: the loss plus lambda sum over edges w_ij (z_i - z_j)^2.
 
-Given everything else, the best bits of one atom are a minimum cut, found exactly. Sweeps decide the real parts as
-always and the bits along a mode with a graph by such cuts.
+Sweeps decide the real parts as always and the bits of one atom, given everything else, by a minimum cut, exactly.
 """
 
 from collections.abc import Mapping
@@ -25,28 +24,24 @@ MULTIPLE = 14.0  # lambda times the mean degree; by regions, grids and episodes 
 CLEARLY = 8.0  # log evidence for neighbors that counts; bits without any order reach it in less than 0.5 %
 TRIED = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0)  # lambda times the mean degree, for the evidence
 FIELDS = np.linspace(-8, 8, 33)  # constants of an atom, for the evidence
-N_ROUNDS, N_CYCLES = 20, 5  # sweeps, and turns over the atoms in each, at most
+N_SWEEPS = 30  # at most
 LARGEST = 2**30  # sum of the integer capacities of a cut
 FAR = 2.5  # times the median length of an edge: no neighbors, but two ends of the rim; not tuned
-NAMES = ("chain", "positions")
 
 Graph = Any  # the symmetric adjacency matrix of a mode, scipy.sparse
 
 
-# graphs
-
-
 def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = None) -> dict[int, Graph]:
-    """Return the adjacency matrix of each mode: a matrix, "chain", "positions", or {"edges": [[i, j, weight], ..]}."""
-    found = {}
+    """Return the adjacency matrix of each mode: a matrix, "chain", "auto", or {"edges": [[i, j, weight], ..]}."""
+    found, empty = {}, BooleanCP(shape, labels=labels)
     for name, given in dict(adjacency or {}).items():
         mode = checks.check_mode(name, len(shape), None if labels is None else labels.dims, name="adjacency")
         d, what = shape[mode], f"adjacency along mode {name!r}"
         if isinstance(given, str):
-            checks.check_choice(given, what, NAMES)
-            places = None if given == "chain" else positions_of(BooleanCP(shape, labels=labels), mode)
-            if given == "positions" and places is None:
-                raise ValueError(f"{what}: the data have no positions there, coordinates x and y: pass a matrix.")
+            checks.check_choice(given, what, ("chain", "auto"))
+            places = None if given == "chain" else positions_of(empty, mode)
+            if given == "auto" and places is None and is_unordered(empty, mode):
+                raise ValueError(f"{what}: the data have no positions there (coordinates x, y). Add them, or a matrix.")
             given = {"edges": [[i, i + 1, 1.0] for i in range(d - 1)] if places is None else near_edges(places)}
         if isinstance(given, Mapping):
             i, j, weight = np.array(given["edges"], dtype=float).reshape(-1, 3).T
@@ -55,7 +50,7 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
         A = scipy.sparse.csr_array(given, dtype=float)
         is_good = A.shape == (d, d) and np.isfinite(A.data).all() and (A.data >= 0).all()
         if not is_good or abs(A - A.T).max() > 0:
-            kinds = f"a symmetric matrix of shape {(d, d)} without negative entries, 'chain' or 'positions'"
+            kinds = f"a symmetric matrix of shape {(d, d)} without negative entries, 'chain' or 'auto'"
             raise ValueError(f"{what} must be {kinds}, got shape {A.shape}.")
         A = (A - scipy.sparse.diags_array(A.diagonal())).tocsr()  # MNE counts a channel among its neighbors
         A.eliminate_zeros()
@@ -68,9 +63,7 @@ def near_edges(places: np.ndarray) -> list[list[float]]:
     from scipy.spatial import Delaunay
 
     known = np.flatnonzero(np.isfinite(places).all(axis=1))
-    if len(known) < 4:
-        raise ValueError(f"Neighbors by their positions need four or more of these, and {len(known)} are known.")
-    corners = Delaunay(places[known]).simplices
+    corners = Delaunay(places[known]).simplices if len(known) > 3 else np.zeros((0, 3), dtype=int)
     edges = np.unique(np.sort(np.vstack([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]), axis=1), axis=0)
     lengths = np.linalg.norm(np.diff(places[known][edges], axis=1)[:, 0], axis=1)
     return [[*map(float, known[edge]), 1.0] for edge in edges[lengths <= FAR * np.median(lengths)]]
@@ -82,17 +75,11 @@ def plain_graphs(graphs: Mapping[int, Graph]) -> list[Any]:
     return [[mode, {"edges": np.stack([*A.coords, A.data], axis=1).tolist()}] for mode, A in parts]
 
 
-def part_of(adjacency: Any, mode: int, places: np.ndarray, shape: tuple[int, ...]) -> list[Any]:
-    """Return graphs for some slices along a mode, where neighbors are those that were neighbors before."""
-    graphs = read_graphs(adjacency, shape)
-    return plain_graphs({n: A[places][:, places] if n == mode else A for n, A in graphs.items()})
-
-
 def graph_of(W: BooleanCP, mode: int) -> Graph | None:
     """Return the graph of a mode that W was fitted with, or that of its positions; None without."""
     given = dict((W.parameters or {}).get("adjacency") or {})
     if mode not in given and (places := positions_of(W, mode)) is not None:
-        given = {mode: {"edges": near_edges(places)}} if np.isfinite(places).all(axis=1).sum() > 3 else {}
+        given = {mode: {"edges": near_edges(places)}}
     return read_graphs({mode: given[mode]}, W.shape)[mode] if mode in given else None
 
 
@@ -105,9 +92,6 @@ def pieces(W: BooleanCP, k: int) -> tuple[int, str]:
     return (0, "") if A is None else (int(connected_components(A[z][:, z])[0]), "region")
 
 
-# sweeps
-
-
 def smooth(data: Storage, W: Columns, graphs: Mapping[int, Graph], given: Any) -> tuple[Columns, tuple[float, ...]]:
     """Return the columns after sweeps, none of which raises loss plus penalty, and lambda of each atom."""
     variance, strength, rules = noise_variance(data, W), np.zeros(W.n_atoms), {}
@@ -116,7 +100,7 @@ def smooth(data: Storage, W: Columns, graphs: Mapping[int, Graph], given: Any) -
         strength[own] = variance * (chosen_smoothness(data, W, mode, A, variance) if given == "auto" else given)
         if strength[own].any():
             rules[mode] = partial(agreeing_bits, A, strength[own])
-    for _ in range(N_ROUNDS if rules else 0):
+    for _ in range(N_SWEEPS if rules else 0):
         W, is_changed = sweep(data, W, choose=rules)
         if not is_changed:
             break
@@ -126,15 +110,11 @@ def smooth(data: Storage, W: Columns, graphs: Mapping[int, Graph], given: Any) -
 def agreeing_bits(graph: Graph, strength: np.ndarray, S: np.ndarray, Q: np.ndarray, current: np.ndarray) -> np.ndarray:
     """Return 0/1 rows b_i (d, K) that lower b'Sb - 2 q_i'b plus the penalty: each column in turn, by a cut."""
     B = np.array(current, dtype=float)
-    for _ in range(N_CYCLES):
-        before = B.copy()
-        for k in range(B.shape[1]):
-            rest = B @ S[:, k] - S[k, k] * B[:, k]
-            z = best_cut(S[k, k] + 2 * (rest - Q[:, k]), graph, float(strength[k]))
-            if z.any():  # an atom that would lose all of its bits keeps them
-                B[:, k] = z
-        if np.array_equal(B, before):
-            break
+    for k in range(B.shape[1]):
+        rest = B @ S[:, k] - S[k, k] * B[:, k]
+        z = best_cut(S[k, k] + 2 * (rest - Q[:, k]), graph, float(strength[k]))
+        if z.any():  # an atom that would lose all of its bits keeps them
+            B[:, k] = z
     return B
 
 
@@ -160,9 +140,9 @@ def best_cut(cost: np.ndarray, graph: Graph, strength: float) -> np.ndarray:
 def chosen_smoothness(data: Storage, W: Columns, mode: int, graph: Graph, variance: float) -> np.ndarray:
     """Return lambda of each atom along a mode, in units of the noise variance, by the evidence of its bits.
 
-    The log odds of a bit are those of its own slice plus lambda / 2 (neighbors on - neighbors off) plus a constant of
-    the atom. Where some lambda > 0 makes the slices clearly more probable, each given the bits of its neighbors, the
-    atom has MULTIPLE / mean degree: bits with errors would choose too little.
+    The log odds of a bit are those of its slice plus lambda / 2 (neighbors on - neighbors off) plus a constant. An atom
+    whose slices some lambda > 0 makes clearly more probable, each given the bits of its neighbors, has MULTIPLE / mean
+    degree: bits with errors would choose too little.
     """
     S, boolean = W.ties(mode)
     H, P, _ = data.equations(W.matrices, mode)
@@ -179,9 +159,6 @@ def chosen_smoothness(data: Storage, W: Columns, mode: int, graph: Graph, varian
         value = np.sum(np.logaddexp(own[:, k] + prior, 0) - np.logaddexp(prior, 0), axis=2).max(axis=1)
         found[at] = MULTIPLE / degree if value.max() > value[0] + CLEARLY else 0.0
     return found
-
-
-# the result
 
 
 def penalties_of(W: BooleanCP) -> list[Any]:

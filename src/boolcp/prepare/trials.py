@@ -11,7 +11,7 @@ from boolcp.checks import BoolcpWarning
 from boolcp.prepare.choose import find_rows
 from boolcp.prepare.common import DataArray, floating, need_mode, noted, sampling_rate, segments, times_of
 from boolcp.prepare.tables import Table, add_table, list_events, read_events
-from boolcp.result.labels import aligned, label_order
+from boolcp.result.labels import aligned
 from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition
@@ -238,20 +238,21 @@ def join(
     >>> boolcp.prepare.join([X, X[::-1]], "state", ["awake", "asleep"])["channel"].values.tolist()
     ['Fz', 'Cz']
     """
-    first, *others = with_all_labels(arrays, dim) if is_sessions else arrays
+    first, *others = arrays
     is_new = dim not in first.dims
     if not others and not is_new:
         return first
     for n, other in enumerate(others):
         which = f"Array {n + 2} of those joined along {dim!r}"
-        others[n] = aligned(other, first, name=which, free=[dim])
+        others[n] = other if is_sessions else aligned(other, first, name=which, free=[dim])
         if not is_new and dim == "time" and sampling_rate(other) != sampling_rate(first):
             rates = f"{sampling_rate(other):g} instead of {sampling_rate(first):g} Hz"
             raise ValueError(f"{which} has {rates}: resample it.")
     parts = [first, *others]
-    X = load_extra("xarray", "files").concat(
-        parts, dim, coords="minimal", compat="override", join="override", combine_attrs="override"
-    )
+    how = {"coords": "minimal", "compat": "override", "combine_attrs": "override"}
+    X = load_extra("xarray", "files").concat(parts, dim, join="outer" if is_sessions else "override", **how)
+    for name in [name for name in first.dims if name != dim and name in X.coords and is_sessions]:
+        X = X.sel({name: list(dict.fromkeys(label for array in parts for label in array[name].values.tolist()))})
     counts = ["" if is_new else f" ({array.sizes[dim]})" for array in parts]
     listing = ", ".join(f"{name}{size}" for name, size in zip(names or (), counts, strict=False))
     X = noted(X, first, f"join {len(parts)} along {dim}{f': {listing}' if listing else ''}")
@@ -269,22 +270,6 @@ def join(
         if dim in X.coords and dim != "time":
             X = X.assign_coords({dim: np.arange(X.sizes[dim])})
     return X
-
-
-def with_all_labels(arrays: Sequence[DataArray], dim: str) -> list[DataArray]:
-    """Return arrays with the labels of all of them along each mode but one, in the order in which they first appear."""
-    found = list(arrays)
-    for name in [name for name in found[0].dims if name != dim and all(name in X.coords for X in found)]:
-        if all(label_order(found[0][name].values, X[name].values) is not None for X in found):
-            continue
-        homes: dict[Any, tuple[DataArray, int]] = {}
-        for X in found:
-            homes = {label: (X, i) for i, label in enumerate(X[name].values.tolist())} | homes
-        labels = list(dict.fromkeys(label for X in found for label in X[name].values.tolist()))
-        extra = [c for c, values in found[0].coords.items() if values.dims == (name,) and c != name]
-        kept = {c: (name, np.array([X[c].values[i] for X, i in map(homes.__getitem__, labels)])) for c in extra}
-        found = [X.drop_vars(extra, errors="ignore").reindex({name: labels}).assign_coords(kept) for X in found]
-    return found
 
 
 def count_events(

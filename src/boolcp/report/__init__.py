@@ -150,11 +150,13 @@ def session_part(W: BooleanCP, mode: int) -> dict[str, Any]:
     for c, name in enumerate(means.conditions):
         cells = [conditions.mean_cell(means, k, c) for k in range(W.n_atoms)]
         for k, atom in enumerate(W.atoms):
-            sizes = known.amplitude[k][atom.z & (labels == name)] if known.amplitude and atom.mode == mode else ()
-            cells[k] += f"; size {np.nanmean(sizes):.2f}" if np.isfinite(sizes).any() else ""
+            own = known.amplitude[k] if known.amplitude and atom.mode == mode else np.full(len(labels), np.nan)
+            here = np.isfinite(own) & (labels == name)
+            if (here & atom.z).any() and (here & ~atom.z).any():
+                cells[k] += f"; size {own[here & atom.z].mean() - own[here & ~atom.z].mean():.2f}"
             cells[k] += "" if alone is None else f"; alone {alone[k, order.index(name)]:.2f}"
         rows.append((name, str(means.counts[c]), cells))
-    note = "size: mean amplitude where it is on, in trials that a fit had not seen, as a share of the weight; alone: "
+    note = "size: mean amplitude, on less off, where a fit had not seen it, as a share of the weight; alone: "
     note = (
         f"{note}|cosine| of its pattern in a fit to that session alone." if known.amplitude or alone is not None else ""
     )

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
-import scipy.sparse
 
 from boolcp.fit.neighbors import graph_of
 from boolcp.plotting import mode_labels as modes
@@ -356,13 +355,11 @@ def _map(W: BooleanCP, mode: int, places: np.ndarray, texts: list[str], colors: 
 
 def _links(W: BooleanCP, k: int, places: np.ndarray) -> Chart:
     """Return lines between neighbors that are both on, which make regions visible."""
-    A, z = graph_of(W, W.atoms[k].mode), W.atoms[k].z
-    i, j = np.zeros((2, 0), dtype=int) if A is None else scipy.sparse.triu(A).tocoo().coords
-    i, j = i[z[i] & z[j]], j[z[i] & z[j]]
-    x, y = (np.stack([axis[i], axis[j], np.full(len(i), np.nan)], axis=1).ravel() for axis in places.T)
-    gaps = [[None if np.isnan(value) else value for value in axis.tolist()] for axis in (x, y)]
+    A, z = graph_of(W, W.atoms[k].mode), W.atoms[k].z & (not W.atoms[k].is_baseline)
+    pairs = [] if A is None else [(i, j) for i, j in zip(*A.tocoo().coords, strict=True) if i < j and z[i] and z[j]]
+    x, y = ([end for i, j in pairs for end in (float(axis[i]), float(axis[j]), None)] for axis in places.T)
     look = {"type": "scatter", "mode": "lines", "line": {"color": ON, "width": 5}, "hoverinfo": "skip"}
-    return look | {"x": gaps[0], "y": gaps[1], "showlegend": False}
+    return look | {"x": x, "y": y, "showlegend": False}
 
 
 def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:
