@@ -8,7 +8,7 @@ import numpy as np
 
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
-from boolcp.fit.certify import atom_system, units_of_fit
+from boolcp.fit.certify import atom_system
 from boolcp.fit.transform import solve_factor
 from boolcp.prepare import join
 from boolcp.result.atoms import BooleanCP
@@ -62,40 +62,34 @@ def fit_sessions(
         raise ValueError("Sessions of different sizes along a shared mode need labels there, as a DataArray has.")
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
     model = BMP(n_atoms, boolean_modes=over, **options).fit(X, weights=session_weights(X))
-    W, places = model.decomposition_, {str(name): np.flatnonzero(X["session"] == str(name)) for name in named}
-    parts = {name: X.isel({over[0]: at}) for name, at in places.items()}
-    model.sessions_ = {name: own_part(part, W, dims.index(over[0])) for name, part in parts.items()}
+    W, labels = model.decomposition_, X["session"].values
+    places = {str(name): np.flatnonzero(labels == str(name)) for name in named}
+    model.sessions_ = {name: own_part(X.isel({over[0]: at}), W, dims.index(over[0]), at) for name, at in places.items()}
     return model
 
 
 def session_weights(X: Any) -> Any:
     """Return how much each slice of joined sessions counts: one over the variance of its session over slices."""
-    dim, labels = X["session"].dims[0], X["session"].values
-    levels = {}
-    for name in dict.fromkeys(labels.tolist()):
-        part = X.isel({dim: np.flatnonzero(labels == name)})
-        levels[name] = float((part - part.mean(dim)).std())
-        if not levels[name] > 0:
-            raise ValueError(f"Session {name} does not vary over its slices: its noise level cannot be estimated.")
-    is_alike = max(levels.values()) <= ALIKE * min(levels.values())
-    found = [1.0 if is_alike else levels[name] ** -2.0 for name in labels.tolist()]
-    return X["session"].copy(data=found)
+    groups = X.groupby("session")
+    levels = (groups - groups.mean(X["session"].dims[0])).groupby("session").std(...)
+    if not float(levels.min()) > 0:
+        raise ValueError("A session does not vary over its slices: its noise level cannot be estimated.")
+    levels = levels if levels.max() > ALIKE * levels.min() else levels * 0 + 1
+    return X["session"].copy(data=levels.sel(session=X["session"].values).values ** -2.0)
 
 
-def own_part(X: Any, W: BooleanCP, mode: int) -> BooleanCP:
+def own_part(X: Any, W: BooleanCP, mode: int, places: np.ndarray) -> BooleanCP:
     """Return the patterns of W with the bits and amplitudes of one session; an atom never on there keeps its weight."""
     values, labels = read_labels(X)
-    atoms = tuple(replace(atom, z=np.ones(values.shape[mode], dtype=bool)) for atom in W.atoms)
-    W = BooleanCP(values.shape, atoms, W.weights, mean=W.mean, noise=W.noise)
-    white, V = units_of_fit(np.asarray(values, dtype=float), W)
-    observed, common = ~np.isnan(white), V.weights
-    data = make_storage(np.where(observed, white, 0.0), None if observed.all() else observed)
-    for _ in range(N_TURNS):
-        bits = solve_factor(data, replace(V, noise=None), mode)[0] > 0.5
-        V = replace(V, atoms=tuple(replace(atom, z=z) for atom, z in zip(V.atoms, bits.T, strict=True)))
-        own = np.linalg.lstsq(*atom_system(data, V.atoms), rcond=None)[0]
-        V = replace(V, weights=np.where(own > 0, own, common))
-    if W.noise is not None:
-        V, data = W.noise.restore_atoms(V), make_storage(values if W.mean is None else values - W.mean)
-    G, b = atom_system(data, V.atoms)
-    return replace(V, mean=W.mean, labels=labels, data_norm2=data.squared_norm, data_inner=b, data_gram=G)
+    values = values if W.mean is None else values - W.mean
+    observed, bits = ~np.isnan(values), np.array([atom.z[places] for atom in W.atoms])
+    data = make_storage(np.where(observed, values, 0.0), None if observed.all() else observed)
+    white = data if W.noise is None else make_storage(W.noise.whiten(values))
+    known, V = {"data_norm2": data.squared_norm}, replace(W, mean=None)
+    for turn in range(N_TURNS):
+        bits = solve_factor(white, V, mode)[0].T > 0.5 if turn else bits
+        atoms = tuple(replace(atom, z=z) for atom, z in zip(W.atoms, bits, strict=True))
+        G, b = atom_system(data, atoms)
+        own = np.linalg.lstsq(G, b, rcond=None)[0]
+        V = BooleanCP(values.shape, atoms, np.where(own > 0, own, W.weights), labels, noise=W.noise, **known)
+    return replace(V, mean=W.mean, data_inner=b, data_gram=G)

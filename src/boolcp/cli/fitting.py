@@ -20,19 +20,6 @@ from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, check_output, write_result
 from boolcp.cli.options import Force, Json, ModelOptions, make_model, model_option, option
 
-OF_A_TEST = (
-    "conditions",
-    "counts",
-    "mean",
-    "effect",
-    "auc",
-    "p_value",
-    "p_adjusted",
-    "n_permutations",
-    "scheme",
-    "smallest_p",
-)
-
 
 def fit(
     context: typer.Context,
@@ -95,9 +82,8 @@ def fit(
         bmp.decomposition_ = bmp.decomposition_ if found is None else found
     W = bmp.decomposition_
     tests = or_without("tests of the columns", boolcp.trust.conditions.run_tests, W, test, blocks, unit) or {}
-    known = {column: {name: getattr(test, name) for name in OF_A_TEST} for column, test in tests.items()}
-    how = {"blocks": blocks, "unit": unit}
-    notes |= {"tests": plain({column: test | how for column, test in known.items()})} if tests else {}
+    known = {column: vars(test) | {"blocks": blocks, "unit": unit} for column, test in tests.items()}
+    notes |= {"tests": plain(known)} if known else {}
     with on_ctrl_c(signal.SIG_IGN):
         write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=force)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]

@@ -131,38 +131,33 @@ def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
             rows = [[*cells, conditions.mean_cell(means, k, c)] for k, cells in enumerate(rows)]
         what = [kinds[int(atom.mode == mode)] for atom in W.atoms]
         title = f"{'By' if means else 'With'} {name}" + f" along {place}" * (place != name)
-        part = {
-            "title": title,
-            "columns": ("atom", "what"),
-            "heads": heads,
-            "rows": list(zip(range(W.n_atoms), what, rows, strict=True)),
-        }
-        note = "" if test is None else conditions.test_note(test, name)
-        parts.append(part | {"figures": charts.group_figures(means, name) if means else [], "note": note})
+        part = {"title": title, "columns": ("atom", "what"), "heads": heads, "figures": []}
+        part |= {"rows": list(zip(range(W.n_atoms), what, rows, strict=True))}
+        part |= {"figures": charts.group_figures(means, name)} if means else {}
+        parts.append(part | {"note": "" if test is None else conditions.test_note(test, name)})
     return parts
 
 
 def session_part(W: BooleanCP, mode: int) -> dict[str, Any]:
     """Return a table with one row for each session: for each atom what is on, how strong, and found in it alone."""
-    means, known, rows = condition_means(W, mode, "session"), W.trust or Trust(), []
-    labels, alone = condition_of(W, mode, "session"), known.by_session
-    order = list(dict.fromkeys(labels.tolist()))
+    means, known, labels = condition_means(W, mode, "session"), W.trust or Trust(), condition_of(W, mode, "session")
+    order, rows, unknown = list(dict.fromkeys(labels.tolist())), [], np.full(len(labels), np.nan)
     for c, name in enumerate(means.conditions):
         cells = [conditions.mean_cell(means, k, c) for k in range(W.n_atoms)]
         for k, atom in enumerate(W.atoms):
-            own = known.amplitude[k] if known.amplitude and atom.mode == mode else np.full(len(labels), np.nan)
-            here = np.isfinite(own) & (labels == name)
-            if (here & atom.z).any() and (here & ~atom.z).any():
-                cells[k] += f"; size {own[here & atom.z].mean() - own[here & ~atom.z].mean():.2f}"
-            cells[k] += "" if alone is None else f"; alone {alone[k, order.index(name)]:.2f}"
+            sizes = known.amplitude[k] if known.amplitude and atom.mode == mode else unknown
+            here = np.isfinite(sizes) & (labels == name)
+            if atom.z[here].any() and not atom.z[here].all():
+                cells[k] += f"; size {sizes[here & atom.z].mean() - sizes[here & ~atom.z].mean():.2f}"
+            cells[k] += "" if known.by_session is None else f"; alone {known.by_session[k, order.index(name)]:.2f}"
         rows.append((name, str(means.counts[c]), cells))
-    note = "size: mean amplitude, on less off, where a fit had not seen it, as a share of the weight; alone: "
-    note = (
-        f"{note}|cosine| of its pattern in a fit to that session alone." if known.amplitude or alone is not None else ""
-    )
-    figures = charts.group_figures(means, "session") if len(order) <= MAX_GROUPS else []
-    part = {"title": f"Sessions along {mode_text(W, mode)}", "columns": ("session", plural(W, mode)), "rows": rows}
-    return part | {"heads": [f"atom {k}" for k in range(W.n_atoms)], "note": note, "figures": figures}
+    note = "size: mean amplitude in unseen entries, on less off, as a share of the weight; alone: |cosine| of its "
+    note = f"{note}pattern in a fit to that session alone." if known.by_session is not None else ""
+    heads, figures = [f"atom {k}" for k in range(W.n_atoms)], []
+    if len(order) <= MAX_GROUPS:
+        figures = charts.group_figures(means, "session")
+    part = {"title": f"Sessions along {mode_text(W, mode)}", "columns": ("session", plural(W, mode)), "note": note}
+    return part | {"rows": rows, "heads": heads, "figures": figures}
 
 
 def own_file(name: str) -> str:
