@@ -73,13 +73,15 @@ def test_certificates_hold_against_all_bits(seed, strength):
 
 
 def test_neighbors_mend_episodes_and_leave_scattered_bits_alone():
-    wrong = np.zeros((2, 2), dtype=int)
+    wrong, sure = np.zeros((2, 2), dtype=int), np.zeros((2, 2))
     for seed in range(4):
         for place, is_scattered in enumerate((False, True)):
             X, Z = draw(seed, is_scattered=is_scattered)
-            wrong[place] += [n_wrong(fit(X), Z), n_wrong(fit(X, adjacency={0: "chain"}), Z)]
-    assert wrong[0, 1] < 0.7 * wrong[0, 0]
-    assert wrong[1, 1] == wrong[1, 0]
+            found = fit(X), fit(X, adjacency={0: "chain"})
+            wrong[place] += [n_wrong(W, Z) for W in found]
+            sure[place] += [np.mean(np.array(W.bit_confidence()) > 0.95) for W in found]
+    assert wrong[0, 1] < 0.7 * wrong[0, 0] and wrong[1, 1] == wrong[1, 0]
+    assert sure[0, 1] > 1.05 * sure[0, 0]  # a confidence knows the neighbors
 
 
 def test_more_smoothness_gives_fewer_intervals_and_never_raises_the_objective():
@@ -115,15 +117,6 @@ def test_a_graph_is_given_as_a_matrix_or_found_by_positions():
     assert {(j, i) for i, j in grid} <= edges and len(edges) <= len(grid) + 30  # with a diagonal in each square
 
 
-def test_a_confidence_knows_the_neighbors():
-    X, Z = draw(3)
-    W = fit(X, adjacency={0: "chain"})
-    sure = np.array(W.bit_confidence()) > 0.95
-    assert sure.mean() > np.mean(np.array(fit(X).bit_confidence()) > 0.95)
-    order = [0, 1] if np.sum(bits(W) != Z) < np.sum(bits(W)[::-1] != Z) else [1, 0]
-    assert np.mean((bits(W)[order] != Z)[sure[order]]) < 0.05
-
-
 def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
     X, _ = draw(4)
     model = boolcp.BMP(2, adjacency={0: scipy.sparse.csr_array(CHAIN)}, boolean_modes=[0], random_state=0)
@@ -151,11 +144,9 @@ def test_graphs_follow_a_result_into_files_and_parts(tmp_path):
 REFUSED = {
     "a loss": ({"loss": "huber"}, "squared"),
     "blocks": ({"atom_rank": "block"}, "integer atom_rank"),
-    "as printed": ({"refine": False}, "refine=True"),
     "a real mode": ({"adjacency": {1: "chain"}}, "no atom can be Boolean"),
     "a wrong name": ({"adjacency": {0: "ring"}}, "chain"),
     "a wrong size": ({"adjacency": {0: np.ones((3, 3))}}, "symmetric"),
-    "one direction": ({"adjacency": {0: np.eye(40, k=1)}}, "symmetric"),
     "negative": ({"adjacency": {0: -CHAIN}}, "without negative"),
     "less than none": ({"smoothness": -1.0}, "smoothness"),
 }

@@ -58,8 +58,7 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
     upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
-    itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`. What neighbors that differ
-    cost, z'Lz, is subtracted from the decrease.
+    itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`. What neighbors cost, z'Lz, is subtracted.
     """
     shares, own = np.full(W.n_atoms, np.nan), np.zeros(0)
     for k, (atom, L) in enumerate(zip(W.atoms, penalties_of(W), strict=True)):

@@ -297,9 +297,8 @@ def end(fit: Fit, s: State) -> State:
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
             W = certify(data, W)
         evidence = judge_bits(data, W)
-    smoothness, larger = None if W.trust is None else W.trust.smoothness, stands_out(W, evidence.sigma)
-    counts: dict[str, Any] = {"n_agree": s.n_agree, "n_rivals": len(s.rivals)}
-    trust = Trust(log_odds(W, evidence), evidence.sigma, larger, smoothness, **counts)
+    trust = replace(W.trust or Trust(), odds=log_odds(W, evidence), sigma=evidence.sigma, n_agree=s.n_agree)
+    trust = replace(trust, stands_out=stands_out(W, evidence.sigma), n_rivals=len(s.rivals))
     return s.then(result=replace(W, trust=trust))
 
 

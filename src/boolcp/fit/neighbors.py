@@ -16,7 +16,6 @@ from boolcp.fit.sweep import noise_variance, sweep
 from boolcp.plotting.mode_labels import is_unordered, positions_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
-from boolcp.result.events import runs
 from boolcp.result.labels import Labels
 from boolcp.storage.protocol import Storage
 
@@ -75,6 +74,12 @@ def plain_graphs(graphs: Mapping[int, Graph]) -> list[Any]:
     return [[mode, {"edges": np.stack([*A.coords, A.data], axis=1).tolist()}] for mode, A in parts]
 
 
+def part_of(adjacency: Any, mode: int, places: np.ndarray, shape: tuple[int, ...]) -> Any:
+    """Return graphs for some slices along a mode, in any order: neighbors are those that were neighbors before."""
+    graphs = read_graphs(adjacency, shape)
+    return plain_graphs({n: A[places][:, places] if n == mode else A for n, A in graphs.items()}) or None
+
+
 def graph_of(W: BooleanCP, mode: int) -> Graph | None:
     """Return the graph of a mode that W was fitted with, or that of its positions; None without."""
     given = dict((W.parameters or {}).get("adjacency") or {})
@@ -84,12 +89,10 @@ def graph_of(W: BooleanCP, mode: int) -> Graph | None:
 
 
 def pieces(W: BooleanCP, k: int) -> tuple[int, str]:
-    """Return in how many connected pieces an atom is on, and what they are: regions or intervals; 0 if unknown."""
+    """Return in how many connected pieces an atom is on, regions or intervals; 0 without neighbors."""
     z, mode = W.atoms[k].z, W.atoms[k].mode
-    if positions_of(W, mode) is None and not is_unordered(W, mode):
-        return len(runs(W, k)), "interval"
-    A = graph_of(W, mode)
-    return (0, "") if A is None else (int(connected_components(A[z][:, z])[0]), "region")
+    A, is_placed = graph_of(W, mode), positions_of(W, mode) is not None or is_unordered(W, mode)
+    return 0 if A is None else int(connected_components(A[z][:, z])[0]), "region" if is_placed else "interval"
 
 
 def smooth(data: Storage, W: Columns, graphs: Mapping[int, Graph], given: Any) -> tuple[Columns, tuple[float, ...]]:

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.fit.neighbors import part_of
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import BITS
@@ -134,5 +135,6 @@ def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
         extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
         labels = replace(labels, coords=coords, extra=extra)
     unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
-    trust = replace(W.trust, **moved) if W.trust else None
-    return replace(W, atoms=tuple(atoms), undetermined=unknown or None, trust=trust, labels=labels)
+    trust, known = replace(W.trust, **moved) if W.trust else None, dict(W.parameters or {})
+    known |= {"adjacency": part_of(known.get("adjacency"), mode, order, W.shape)}
+    return replace(W, atoms=tuple(atoms), undetermined=unknown or None, trust=trust, labels=labels, parameters=known)

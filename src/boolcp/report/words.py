@@ -210,14 +210,12 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
 
 def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
     """Return words and numbers about each atom, for its row and its card; those that pass first, baselines last."""
-    columns, rows, graphs = atom_columns(W), [], dict((W.parameters or {}).get("adjacency") or {})
+    columns, rows = atom_columns(W), []
     for k, (atom, verdict) in enumerate(zip(W.atoms, verdicts(W), strict=True)):
         detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"
         where = f"on in {f'all {len(atom.z)}' if atom.z.all() else count} {modes.plural(W, atom.mode)}"
         n, piece = pieces(W, k)
-        where += f" in {n} {piece}{'s' * (n > 1)}" * (
-            0 < n < atom.n_ones and (piece == "region" or atom.mode in graphs)
-        )
+        where += f" in {n} {piece}{'s' * (n > 1)}" * (n > 0)
         where = "a baseline, " * atom.is_baseline + where + (f": {detail}" if detail else "")
         row = {"number": k, "is_baseline": atom.is_baseline, "n_ones": atom.n_ones, "ones": count}
         row |= {"mode": modes.mode_text(W, atom.mode), "mode_number": atom.mode, "weight": f"{W.weights[k]:.4g}"}
@@ -299,12 +297,8 @@ def python_code(provenance: dict[str, Any]) -> str:
     """Return the Python code that repeats the fit, if the parameters are known."""
     parameters, method = provenance.get("parameters"), provenance.get("method")
     usual = (BMP().get_params() if method == "BMP" else {}) | {"verbose": (parameters or {}).get("verbose")}
-    kept = [
-        f"{name}={shortened(repr(value), 200)}"
-        for name, value in (parameters or {}).items()
-        if (name, value) not in usual.items()
-    ]
-    return f"boolcp.{method}({', '.join(kept)}).fit(X)" if parameters and method else ""
+    kept = [f"{name}={value!r}" for name, value in (parameters or {}).items() if (name, value) not in usual.items()]
+    return shortened(f"boolcp.{method}({', '.join(kept)}).fit(X)", 500) if parameters and method else ""
 
 
 def unbroken(text: Any) -> str:

@@ -10,7 +10,7 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
-from boolcp.fit.neighbors import plain_graphs, read_graphs
+from boolcp.fit.neighbors import part_of, plain_graphs, read_graphs
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_aligned
 from boolcp.storage import stays_out
@@ -94,10 +94,8 @@ def fit_part(data: Repeat, mode: int, places: np.ndarray | None, seed: Any) -> B
     if places is not None:
         parts = [A if A is None else A.take(places, axis=mode) for A in parts]
     model = clone(data.model).set_params(random_state=seed)
-    if places is not None and model.adjacency:  # neighbors are those that were neighbors before
-        graphs = read_graphs(model.adjacency, data.values.shape)
-        part = plain_graphs({n: A[places][:, places] if n == mode else A for n, A in graphs.items()})
-        model.set_params(adjacency=part)
+    if places is not None:
+        model.set_params(adjacency=part_of(model.adjacency, mode, places, data.values.shape))
     return fit_quietly(model, parts[0], mask=parts[1], weights=parts[2])
 
 
