@@ -22,6 +22,7 @@ _NAMES = {
     "result.atoms": ("Atom", "BooleanCP"),
     "result.noise": ("Noise",),
     "result.trust": ("Trust", "UncertainBit"),
+    "sessions": ("fit_sessions",),
     "trust.assess": ("assess", "consensus"),
     "trust.conditions": ("ConditionTest", "compare_conditions"),
     "trust.degeneracy": ("Degeneracy", "degeneracy"),

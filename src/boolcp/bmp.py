@@ -20,6 +20,7 @@ from boolcp.fit.certify import left_correlation, with_system
 from boolcp.fit.checkpoint import Checkpoint, read_parameters
 from boolcp.fit.fit import EXTRA, Fit, path_of, run
 from boolcp.fit.losses import make_loss
+from boolcp.fit.neighbors import plain_graphs, read_graphs
 from boolcp.fit.spec import STOP_REASONS, Spec
 from boolcp.fit.transform import column_names, design, fills, solve_factor
 from boolcp.fit.watch import Bars, Progress
@@ -66,7 +67,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         The noise of the entries. "separable": a covariance along each mode that is real in all atoms, estimated from
         what varies over the Boolean mode, for recordings whose noise is smooth in space and time; a mapping such as
         ``{"channel": S}`` gives them. The fit runs on the whitened tensor, which must be complete; patterns and weights
-        come back in the units of X.
+        come back in the units of X. Slices along the Boolean mode may have `weights`.
+    adjacency : mapping, optional
+        Graphs along modes where the bits of neighbors tend to agree, such as ``{"channel": A, "time": "chain"}``: an
+        adjacency matrix (dense or scipy.sparse), "chain", or "auto": by the coordinates x, y, z of X, else a chain. For
+        each edge and atom smoothness * sigma^2 * (z_i - z_j)^2 is added to the loss. For complete data in memory.
+    smoothness : float or "auto"
+        How much an edge counts, in units of the noise variance sigma^2. "auto": 14 over the mean number of neighbors
+        for atoms whose bits clearly tend to agree with their neighbors, 0 for others.
     refine : bool
         Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
@@ -124,6 +132,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         nonnegative: bool | Sequence[int | str] = False,
         mean: bool = False,
         noise: Any = "white",
+        adjacency: Any = None,
+        smoothness: Any = "auto",
         refine: bool = True,
         n_init: int | None = None,
         max_iter: int = 50,
@@ -136,6 +146,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         self.n_atoms: Any = n_atoms
         self.boolean_modes, self.atom_rank, self.loss, self.nonnegative = boolean_modes, atom_rank, loss, nonnegative
         self.mean, self.noise, self.refine, self.n_init, self.max_iter = mean, noise, refine, n_init, max_iter
+        self.adjacency, self.smoothness = adjacency, smoothness
         self.sigma, self.certify, self.random_state = sigma, certify, random_state
         self.verbose, self.max_memory = verbose, max_memory
 
@@ -205,11 +216,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_enough(self.n_atoms, data.shape, n_observed(data))
         seed = checks.make_seed(self.random_state)
         with one_thread():  # also for |X|^2: several threads would round it differently when a fit is resumed
-            fit = Fit(data, self._spec(data, modes))
+            fit = Fit(data, self._spec(data, modes, labels))
             state, file = fit.begin(seed), None
             with nullcontext() if checkpoint is None else locked(Path(checkpoint).expanduser()):
                 if checkpoint is not None:  # two processes that share a file would spoil each other's steps
-                    file = Checkpoint(checkpoint, self._identity(seed, data, modes))
+                    file = Checkpoint(checkpoint, self._identity(seed, data, modes, fit.spec.graphs))
                     state = file.begin(state)
                 callbacks: list[Callback] = [*([Bars()] if self.verbose else []), *([callback] if callback else [])]
                 state = run(fit, state, callbacks, file)
@@ -222,16 +233,18 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
         def finished(V: BooleanCP) -> BooleanCP:
             """Return an estimate in the units of the data, with labels, mean and noise."""
+            units = data
             if noise is not None:
-                units = make_storage(np.asarray(values, dtype=float), center=data.center)
+                counts = None if data.weights is None else data.weights.to_array()
+                units = make_storage(np.asarray(values, dtype=float), None, counts, center=data.center)
                 V = with_system(noise.restore_atoms(V), units)
-            V = V if data.center is None else with_mean(V, values, data)
+            V = V if data.center is None else with_mean(V, values, units)
             return replace(V, labels=labels, noise=noise)
 
         own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
         shared = {name: value for name, value in self.get_params().items() if name not in own}
         shared |= {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
-        empty = checks.find_empty(data)
+        empty, shared = checks.find_empty(data), shared | dict(W.parameters or {})
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         self.history_, self.n_iter_ = state.history, len(state.history)
         with one_thread():
@@ -476,6 +489,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
         if not self._is_white and is_other:
             raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
+        if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
+            raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
+        if self.smoothness != AUTO:
+            checks.check_number(self.smoothness, "smoothness")
         if self.n_init is not None:
             checks.check_integer(self.n_init, "n_init", 1)
         checks.check_integer(self.max_iter, "max_iter", 1)
@@ -483,8 +500,13 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             checks.check_number(self.sigma, "sigma")
         read_memory(self.max_memory)
 
-    def _spec(self, data: Storage, modes: tuple[int, ...]) -> Spec:
+    def _spec(self, data: Storage, modes: tuple[int, ...], labels: Labels | None) -> Spec:
         """Return what a fit depends on besides its data."""
+        graphs = read_graphs(self.adjacency, data.shape, labels) if self.adjacency else {}
+        if not set(graphs) <= set(modes):
+            raise ValueError("adjacency has a graph along a mode where no atom can be Boolean: see boolean_modes.")
+        if graphs and (data.weights is not None or data.n_passes):
+            raise ValueError("adjacency needs complete data in memory without weights: fill what is missing first.")
         return Spec(
             int(self.n_atoms),
             modes,
@@ -496,11 +518,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             sigma=self.sigma,
             certify=bool(self.certify),
             tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
+            graphs=graphs,
+            smoothness=self.smoothness,
         )
 
-    def _identity(self, seed: int, data: Storage, modes: tuple[int, ...]) -> dict[str, Any]:
+    def _identity(self, seed: int, data: Storage, modes: tuple[int, ...], graphs: Mapping[int, Any]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""
         kept = {name: value for name, value in self.get_params().items() if name != "verbose"}
+        kept["adjacency"] = plain_graphs(graphs) if graphs else None
         kept["random_state"] = None if self.random_state is None else seed
         if not isinstance(self.noise, str):
             raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
@@ -523,6 +548,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
             "a noise model": not self._is_white,
+            "adjacency": self.adjacency is not None,
             "nonnegative parts": not self._is_signed,
             "refine=False": not self.refine,
         }
@@ -579,9 +605,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             options["center"] = modes[0]
         noise = known.noise if known is not None else None
         if known is None and not self._is_white:
-            if observed is not None or weights is not None:
-                raise ValueError("A noise model needs complete data and no weights: fill or reject what is missing.")
-            noise = read_noise(self.noise, X, modes, labels)
+            others = tuple(n for n in range(X.ndim) if n not in modes)
+            if observed is not None or (weights is not None and np.ptp(weights, axis=others).any()):
+                what = "complete data, and weights along the Boolean mode at most"
+                raise ValueError(f"A noise model needs {what}: fill or reject what is missing.")
+            noise = read_noise(self.noise, X, modes, labels, weights)
         X = X if noise is None else noise.whiten(X)
         return make_storage(X, observed, weights, loss, **options), labels, modes, noise
 

@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 from scipy.optimize import linear_sum_assignment
 
-from boolcp.result.atoms import BooleanCP
+from boolcp.checks import check_mode
+from boolcp.result.atoms import Atom, BooleanCP
 
 
 def rmse(X: Any, Y: Any) -> float:
@@ -87,6 +88,42 @@ def factor_match_score(estimate: Any, truth: Any) -> float:
     scores = np.divide(np.abs(inner), size, out=np.zeros(inner.shape), where=size > 0)
     rows, columns = linear_sum_assignment(scores, maximize=True)
     return float(min(scores[rows, columns].sum() / max(scores.shape), 1.0))
+
+
+def match(W: BooleanCP, V: BooleanCP, *, mode: int | str | None = None) -> list[tuple[int, int, float]]:
+    """Return pairs of atoms of two fits, to two sessions say: their numbers, and the cosine of their patterns.
+
+    Patterns are compared without `mode`, the trials, which the fits do not share: by default the Boolean mode of the
+    first atom. The sum of the |cosines| is largest.
+
+    Examples
+    --------
+    >>> import boolcp
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((9, 8, 50), 2, boolean_modes=[2], noise=0.1, random_state=0)
+    >>> first, second = (boolcp.decompose(part, 2, boolean_modes=[2], random_state=0) for part in (X[..., :20], X))
+    >>> [abs(round(cosine, 2)) for k, j, cosine in boolcp.metrics.match(first, second)]
+    [1.0, 1.0]
+    """
+    at = int(W.boolean_mode[0]) if mode is None and W.n_atoms else check_mode(mode or 0, W.ndim, W.dims)
+    if [d for n, d in enumerate(W.shape) if n != at] != [d for n, d in enumerate(V.shape) if n != at]:
+        raise ValueError(f"The shapes {W.shape} and {V.shape} differ in other modes than {at}: choose what they share.")
+    first, second = ([pattern(atom, at) for atom in U.atoms] for U in (W, V))
+    table = np.array([[p @ q for q in second] for p in first]).reshape(W.n_atoms, V.n_atoms)
+    table *= np.equal.outer(W.boolean_mode, V.boolean_mode)
+    rows, columns = linear_sum_assignment(-np.abs(table))
+    return [(int(k), int(j), float(table[k, j])) for k, j in zip(rows, columns, strict=True)]
+
+
+def pattern(atom: Atom, mode: int) -> np.ndarray:
+    """Return an atom without one mode, flat, of norm one: its real part, or its leading direction in the others."""
+    V = atom.dense_block()
+    if atom.mode != mode:
+        V = np.moveaxis(V, mode - (mode > atom.mode), -1)
+        flat = V.reshape(-1, V.shape[-1])
+        lead = V @ np.linalg.eigh(flat.T @ flat)[1][:, -1]
+        V = np.multiply.outer(lead, atom.z.astype(float))
+        V = np.moveaxis(V, -1, atom.mode - (atom.mode > mode))
+    return np.asarray(V.ravel() / max(float(np.linalg.norm(V)), 1e-300))
 
 
 def _check_pair(estimate: Any, truth: Any) -> None:

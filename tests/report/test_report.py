@@ -804,7 +804,7 @@ def test_a_head_has_an_outline_and_a_map_between_electrodes(rng):
     nearest = z[tuple(np.abs(side[:, None] - positions[:, i]).argmin(axis=0) for i in (1, 0))]
     assert np.corrcoef(nearest, real_columns(W, 0)[0][:, 0])[0, 1] > 0.9 and plotly_reads(chart)
     bits = json.loads(charts.atom_figures(W, 1)[0]["chart"])["data"]
-    assert [trace["type"] for trace in bits] == ["scatter"] * 5
+    assert [trace["type"] for trace in bits] == ["scatter"] * 6  # the outline, lines between neighbors, electrodes
     flat = replace(W, labels=replace(labels, name="ECoG"))
     assert len(json.loads(charts.atom_figures(flat, 0)[0]["chart"])["data"]) == 1, "no head around a cortex"
 

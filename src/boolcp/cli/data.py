@@ -11,7 +11,7 @@ import typer
 
 import boolcp
 from boolcp.cli.answers import note
-from boolcp.cli.options import option
+from boolcp.cli.options import REPEATS, option
 
 DataArray = Any
 _file, _step = partial(option, panel="Reading"), partial(option, panel="Preparation, in this order")
@@ -21,7 +21,9 @@ _file, _step = partial(option, panel="Reading"), partial(option, panel="Preparat
 class DataOptions:
     """What to read and how to prepare it, as given on the command line."""
 
-    files: Annotated[list[Path], typer.Argument(help="Data: one file, or several to join.", metavar="FILE...")]
+    files: Annotated[
+        list[Path], typer.Argument(help="Data: one file, or several: sessions, or see --join.", metavar="FILE...")
+    ]
     variable: Annotated[str | None, _file("Array of the file; trial_* reads trials.", "--variable", "-v")] = None
     dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.", metavar="MODES")] = None
     coord: Annotated[list[str], _file("A coordinate NAME=ARRAY or NAME:MODE=ARRAY. Repeatable.")] = field(
@@ -59,7 +61,10 @@ class DataOptions:
 def load_weights(options: DataOptions, X: DataArray) -> dict[str, Any]:
     """Return the weights that the options name, as `fit` takes them."""
     if options.weights is None:
-        return {}
+        from boolcp.sessions import session_weights
+
+        is_joined = len(options.files) > 1 and options.join is None
+        return {"weights": boolcp.result.labels.align(session_weights(X), X, partial=True)} if is_joined else {}
     weights, name = boolcp.open_tensor(options.weights), f"--weights {options.weights}"
     is_named = set(weights.dims) <= set(X.dims)
     return {"weights": boolcp.result.labels.align(weights, X, name=name, partial=True) if is_named else weights.data}
@@ -164,12 +169,13 @@ def _joined(arrays: list[DataArray], options: DataOptions) -> DataArray:
     """Return the data of several files as one."""
     if len(arrays) == 1:
         return arrays[0]
-    if options.join is None:
-        raise ValueError(f"{len(arrays)} files were given: say along which mode to join them (--join trial).")
+    over = [str(dim) for dim in arrays[0].dims if dim in REPEATS]
+    if options.join is None and not over:
+        raise ValueError(f"{len(arrays)} files without trials: say along which mode to join them (--join state).")
     names = _names(options.names) or tuple(path.name.partition(".")[0] for path in options.files)
     if len(names) != len(arrays):
         raise ValueError(f"--names has {len(names)} names for {len(arrays)} files: give one for each.")
-    X = boolcp.prepare.join(arrays, options.join, names)
+    X = boolcp.prepare.join(arrays, options.join or over[0], names, is_sessions=options.join is None)
     return X if options.trials is None else boolcp.io.coordinates.with_trials(X, options.trials, options.files[0])
 
 

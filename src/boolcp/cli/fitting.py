@@ -20,9 +20,6 @@ from boolcp.cli.data import DataOptions, load_data, load_weights
 from boolcp.cli.folders import LOG, RESULT, SUMMARY, check_folder, check_output, write_result
 from boolcp.cli.options import Force, Json, ModelOptions, make_model, model_option, option
 
-# what a result keeps of a test
-OF_A_TEST = "conditions counts mean effect auc p_value p_adjusted n_permutations scheme smallest_p".split()
-
 
 def fit(
     context: typer.Context,
@@ -33,6 +30,7 @@ def fit(
     assess: Annotated[bool, option("Test whether atoms come back and are on/off.", "--assess")] = False,
     test: Annotated[list[str], option("Test against this column of the trials. Repeatable.", metavar="COLUMN")] = [],  # noqa: B006
     blocks: Annotated[str | None, option("Permute within groups of this column (sessions).", metavar="COLUMN")] = None,
+    unit: Annotated[str | None, option("Test means of its groups (subject, session).", metavar="COLUMN")] = None,
     checkpoint: Annotated[Path | None, option("Progress; resume from it if it exists.")] = None,
     force: Force = False,
     as_json: Json = False,
@@ -48,6 +46,7 @@ def fit(
       boolcp fit data.npy --dims channel,time,trial --trials trials.csv --test drug --assess -k 5
       boolcp fit eeg.mat -v y --dims time,channel --sampling-rate 250 --bin-ms 3000 -k 5
       boolcp fit awake.npz asleep.npz -v psd --dims channel,freq --join state --log --center state -k 4
+      boolcp fit monday-epo.fif friday-epo.fif -k 4 --assess --test condition --unit session
       boolcp fit raw.fif --cut go --window -200,800ms --reject 150 -k 6 --boolean-modes trial
       boolcp fit spikes.npz --events neuron,time,trial --bin-ms 20 -k 8 --loss poisson
       boolcp fit large.npy -k 40 -o result --checkpoint large.ckpt
@@ -61,10 +60,11 @@ def fit(
         raise ValueError(f"--n-atoms takes a number, or auto, got {n_atoms!r}.")
     make_model(model, 1 if n_atoms == "auto" else int(n_atoms))
     X = load_data(data)
-    check_columns(X, test, blocks)
+    check_columns(X, test, blocks, unit)
     start, given = time.perf_counter(), load_weights(data, X)
     again = given | {"random_state": model.seed, "verbose": 1}
-    model = replace(model, noise=model.noise or "white") if given else model  # a noise model takes no weights
+    if data.weights is not None:
+        model = replace(model, noise=model.noise or "white")  # a noise model takes weights of trials only
     notes: dict[str, Any] = {}
     if n_atoms == "auto":
         n_atoms, notes["n_atoms_chosen_by"] = choose_number(X, model.parameters(X) | again)
@@ -81,9 +81,9 @@ def fit(
         found = or_without("the assessment of the atoms", boolcp.assess, X, bmp.decomposition_, **again)
         bmp.decomposition_ = bmp.decomposition_ if found is None else found
     W = bmp.decomposition_
-    tests = or_without("tests of the columns", boolcp.trust.conditions.run_tests, W, test, blocks) or {}
-    known = {column: {name: getattr(test, name) for name in OF_A_TEST} for column, test in tests.items()}
-    notes |= {"tests": plain({column: test | {"blocks": blocks} for column, test in known.items()})} if tests else {}
+    tests = or_without("tests of the columns", boolcp.trust.conditions.run_tests, W, test, blocks, unit) or {}
+    known = {column: vars(test) | {"blocks": blocks, "unit": unit} for column, test in tests.items()}
+    notes |= {"tests": plain(known)} if known else {}
     with on_ctrl_c(signal.SIG_IGN):
         write_result(bmp, X, out, seconds=seconds, notes=notes, is_forced=force)
     lines = [W.summary(), *(f"{column}, {test.summary()}" for column, test in tests.items())]
@@ -99,20 +99,19 @@ def fit(
         raise typer.Exit(INTERRUPTED)
 
 
-def check_columns(X: Any, columns: Sequence[str], blocks: str | None) -> None:
+def check_columns(X: Any, columns: Sequence[str], blocks: str | None, unit: str | None) -> None:
     """Raise, before a long fit, unless atoms can be tested against these columns of the data."""
     from boolcp.result.labels import read_labels
     from boolcp.trust.conditions import run_tests
 
     labels = read_labels(X)[1]
     known = list(labels.extra) if labels is not None else []
-    for name in (*columns, *([blocks] if blocks else [])):
-        if name not in known:
-            option = "--test" if name in columns else "--blocks"
-            raise ValueError(f"{option} {name}: the data have no such column; they have {', '.join(known) or 'none'}.")
+    for which, name in [*(("--test", name) for name in columns), ("--blocks", blocks), ("--unit", unit)]:
+        if name is not None and name not in known:
+            raise ValueError(f"{which} {name}: the data have no such column; they have {', '.join(known) or 'none'}.")
     for column in columns:
         try:
-            run_tests(boolcp.BooleanCP(X.shape, labels=labels), [column], blocks)
+            run_tests(boolcp.BooleanCP(X.shape, labels=labels), [column], blocks, unit)
         except ValueError as error:
             raise ValueError(f"--test {column}: {error}") from error
 

@@ -45,6 +45,7 @@ class ModelOptions:
     atom_rank: Annotated[str, model_option("Rank of the real parts: 1, 2, .. or block.")] = "1"
     mean: Annotated[bool | None, model_option("Fit the mean over the Boolean mode; default for trials.")] = None
     noise: Annotated[str | None, model_option("white; separable (default for EEG, MEG, ECoG).", words=NOISES)] = None
+    adjacency: Annotated[str | None, model_option("Modes where neighbors agree, e.g. channel,time.")] = None
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.", words=LOSSES)] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
@@ -60,6 +61,7 @@ class ModelOptions:
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
         given["boolean_modes"] = self.modes(X)
+        given["adjacency"] = self.adjacency and dict.fromkeys(map(str.strip, self.adjacency.split(",")), "auto")
         given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
         return given | {"noise": self.noise or ("separable" if self.is_smooth(X) else "white")}
 
@@ -70,10 +72,10 @@ class ModelOptions:
 
     def modes(self, X: Any) -> list[int | str] | None:
         """Return the Boolean modes: those given or, by default, the trials or subjects of X."""
-        if self.boolean_modes is None:
+        if self.boolean_modes is None and self.adjacency is None:
             found = [] if X is None else [str(dim) for dim in X.dims if dim in REPEATS and X.sizes[dim] > 1]
             return [found[0]] if found else None
-        names = [name.strip() for name in self.boolean_modes.split(",")]
+        names = [name.strip() for name in (self.boolean_modes or self.adjacency or "").split(",")]
         return None if names == [ALL] else [int(name) if name.isdigit() else name for name in names]
 
     def trials(self, X: Any) -> str | None:
@@ -93,7 +95,7 @@ def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
     model = boolcp.BMP(n_atoms, **options.parameters(X), verbose=1)
     model._check_parameters()  # as `fit` does first
     if X is not None and options.boolean_modes is None and model.boolean_modes:
-        note(f"Atoms are on or off along {model.boolean_modes[0]} (--boolean-modes all allows every mode).")
+        note(f"Atoms are on or off along {' or '.join(model.boolean_modes)} (--boolean-modes all allows every mode).")
     if options.mean is None and (mode := options.trials(X)):
         note(f"The mean over {mode} is fitted apart from the atoms (--no-mean leaves it out).")
     if options.is_smooth(X):

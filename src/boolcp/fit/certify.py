@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
+from boolcp.fit.neighbors import neighbor_rise, penalties_of
 from boolcp.fit.starts import EXACT, noise_gain
 from boolcp.fit.sweep import noise_variance
 from boolcp.program.bounds import eigenvalue_bound
@@ -57,23 +58,32 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
     upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
-    itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`.
+    itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`. What neighbors cost, z'Lz, is subtracted.
     """
     shares, own = np.full(W.n_atoms, np.nan), np.zeros(0)
-    for k, atom in enumerate(W.atoms):
+    for k, (atom, L) in enumerate(zip(W.atoms, penalties_of(W), strict=True)):
         R = data.residual(replace(W, weights=np.where(np.arange(W.n_atoms) == k, 0.0, W.weights)))
         is_large = data.shape[atom.mode] > LARGE and min(data.shape) <= LARGE  # not worth its time with little effort
+        lost = 0.0 if L is None else float(atom.z @ (L @ atom.z))
         is_slow = effort == "quick" and not W.is_block and data.n_passes == 0 and is_large
         if has_gram(data, atom.mode) and not is_slow:
             C = R.gram(atom.mode)
-            bound = ratio_bound(C, atom.z, effort)
-            shares[k] = np.nan if bound is None else float(atom.z @ C @ atom.z) / atom.n_ones / bound
+            bound = ratio_bound(C, atom.z, effort) if L is None else penalized_bound(C, L, atom.z, effort)
+            shares[k] = np.nan if bound is None else (float(atom.z @ C @ atom.z) / atom.n_ones - lost) / bound
         elif not W.is_block:
             own = own if len(own) else own_gains(data, W)
-            shares[k] = own[k] / long_bound(data, R, atom)
+            shares[k] = (own[k] - lost) / long_bound(data, R, atom)
         del R  # which may be as large as X, before the next is made
-    shares = np.minimum(shares, 1.0)
+    shares = np.clip(shares, 0.0, 1.0)
     return replace(W, atoms=tuple(replace(a, certificate=float(r)) for a, r in zip(W.atoms, shares, strict=True)))
+
+
+def penalized_bound(C: np.ndarray, L: Any, z: np.ndarray, effort: str) -> float | None:
+    """Return a bound on z'Cz / |z|^2 - z'Lz over all bits, or None: that of C - L (as |z|^2 >= 1), or of C alone."""
+    shift = 2 * float(L.diagonal().max())  # makes C - L positive
+    found = ratio_bound(C - L.toarray() + shift * np.eye(len(C)), z, effort)
+    bounds = [ratio_bound(C, z, effort), None if found is None else found - shift]
+    return min((bound for bound in bounds if bound is not None), default=None)
 
 
 def own_gains(data: Storage, W: BooleanCP) -> np.ndarray:
@@ -114,7 +124,8 @@ def judge_bits(data: Storage, W: BooleanCP) -> Evidence:
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
     share = None if data.weights is None else tuple(h / size for h, size in zip(squares, sizes, strict=True))
-    return Evidence(rise=rise, share=share, sigma=noise_left(data, W))
+    cost = tuple(neighbor_rise(atom.z, L) for atom, L in zip(W.atoms, penalties_of(W), strict=True))
+    return Evidence(rise, share, noise_left(data, W), cost)
 
 
 def flip_terms(data: Storage, W: BooleanCP) -> tuple[list[np.ndarray], list[np.ndarray]]:

@@ -27,7 +27,7 @@ from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
 
-FORMAT, FORMAT_VERSION = "boolcp checkpoint", 5
+FORMAT, FORMAT_VERSION = "boolcp checkpoint", 6
 HEADER = "checkpoint.json"
 N_DIGEST = 64  # characters of a SHA-256
 SAME = 1e-5  # relative difference of |X|^2, summed in different orders, that counts as none

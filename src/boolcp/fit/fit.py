@@ -10,6 +10,7 @@ next stage at once:
     observed   search_observed   one more start over the data, if they have gaps, weights or another loss than squares
     last       move              one attempt to correct bits that are in doubt
     ridge      ridge             the last polish of data with gaps, weights or another loss
+    neighbors  agree             sweeps in which bits prefer to agree with their neighbors, if there is a graph
     result     end               the decomposition, and the evidence for its bits
 
 The atoms W are `Columns`: factors of a CP decomposition, in which some columns are 0 and 1 (block atoms are a
@@ -33,6 +34,7 @@ from boolcp.fit.blocks import next_block
 from boolcp.fit.certify import atom_system, by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
 from boolcp.fit.checkpoint import Checkpoint
 from boolcp.fit.moves import lowest, moves_of, tolerance
+from boolcp.fit.neighbors import plain_graphs, smooth
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
 from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, oriented, refined_start
 from boolcp.fit.sweep import MAX_COMPILED, TOL, is_settled, noise_variance, polish, sweep
@@ -255,7 +257,7 @@ def ridge(fit: Fit, s: State) -> State:
     """Polish once more; if entries are missing with a ridge by the noise, so that none of them explodes."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done or data.n_passes or W.loss <= EXACT * data.squared_norm:
-        return s.at("result")
+        return s.at("neighbors" if spec.graphs else "result")
     has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
     if not has_gaps or not isinstance(data, Weighted) or data.loss.name != "squared" or data.nonnegative:
         return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
@@ -263,6 +265,14 @@ def ridge(fit: Fit, s: State) -> State:
     n_sweeps = min(spec.max_iter, N_RIDGE)
     found = polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance)
     return s.then(best=found if found.loss < data.squared_norm else W)
+
+
+def agree(fit: Fit, s: State) -> State:
+    """Make sweeps in which bits prefer to agree with their neighbors, along modes with a graph."""
+    if s.n_done or s.columns.loss <= EXACT * fit.data.squared_norm:
+        return s.at("result")
+    W, penalty = smooth(fit.data, s.columns, fit.spec.graphs, fit.spec.smoothness)
+    return s.then(best=W, penalty=penalty)
 
 
 # the result
@@ -275,7 +285,11 @@ def end(fit: Fit, s: State) -> State:
         best = s.columns
         if not s.has_met and best.n_atoms:  # the fit was stopped early
             best = polish(data, oriented(best, data.nonnegative), max_iter=1)
-        W = by_size(best.to_decomposition())
+        W = best.to_decomposition()
+        if spec.graphs:
+            smoothness = np.array(s.penalty or np.zeros(best.n_atoms))[~best.is_dead()]
+            W = replace(W, trust=Trust(smoothness=smoothness), parameters={"adjacency": plain_graphs(spec.graphs)})
+        W = by_size(W)
     else:
         W = s.path[-1]
     W = with_shares(data, W)
@@ -287,8 +301,8 @@ def end(fit: Fit, s: State) -> State:
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
             W = certify(data, W)
         evidence = judge_bits(data, W)
-    larger = stands_out(W, evidence.sigma)
-    trust = Trust(log_odds(W, evidence), evidence.sigma, larger, n_agree=s.n_agree, n_rivals=len(s.rivals))
+    trust = replace(W.trust or Trust(), odds=log_odds(W, evidence), sigma=evidence.sigma, n_agree=s.n_agree)
+    trust = replace(trust, stands_out=stands_out(W, evidence.sigma), n_rivals=len(s.rivals))
     return s.then(result=replace(W, trust=trust))
 
 
@@ -321,6 +335,7 @@ STEPS: dict[str, Callable[[Fit, State], State]] = {
     "observed": search_observed,
     "last": move,
     "ridge": ridge,
+    "neighbors": agree,
     "result": end,
 }
 

@@ -1,6 +1,7 @@
 """The frozen values of a fit: what was asked for, and the state after each step."""
 
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -8,7 +9,7 @@ import numpy as np
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns
 
-STAGES = ("pursuit", "search", "polish", "observed", "last", "ridge", "result")
+STAGES = ("pursuit", "search", "polish", "observed", "last", "ridge", "neighbors", "result")
 STOP_REASONS = {
     "n_atoms": "the requested number of atoms was reached",
     "explained": "nothing is left: the atoms found so far explain the tensor to the tolerance",
@@ -36,6 +37,8 @@ class Spec:
     sigma: float | None = None
     certify: bool = True
     tol: float = 1e-6  # |X - W| / |X| at which nothing is left: a loss from inner products is rounding below it
+    graphs: Mapping[int, Any] = field(default_factory=dict)  # adjacency of modes where neighbors tend to agree
+    smoothness: Any = "auto"  # lambda in units of the noise variance
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,7 @@ class State:
     scale: float = 0.0  # of the loss, once it is known: the threshold of Huber's, the floor of the logarithms of others
     has_met: bool = False  # whether the best columns have been swept over the data, not over `small` alone
     is_settled: bool = False  # whether sweeps over the data are over
+    penalty: tuple[float, ...] = ()  # lambda of neighbors for each atom of the best columns, once it is known
     result: BooleanCP | None = None  # the decomposition, at the end
 
     @property

@@ -1,7 +1,7 @@
 """Beyond the paper: all factors corrected in turn, real columns by least squares, bits jointly in each row."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from functools import lru_cache, partial
 
@@ -135,16 +135,16 @@ def sweep(
     data: Storage,
     W: Columns,
     variance: float = 0.0,
-    choose: Choose | None = None,
+    choose: Choose | Mapping[int, Choose] | None = None,
     ridge: float = 0.0,
     tied: Columns | None = None,
 ) -> tuple[Columns, bool]:
     """Decide the factor of each mode once; return the columns with their loss, and whether a bit changed.
 
-    `choose` decides the bits of rows, `best_bits` by default. Complete data is read for one mode only, the longest,
-    which goes first: contracted with the factor found, it is small and has all that the other modes need. With a
-    `variance` of the noise, rows of their own equations have the ridge of `ridges`. Relaxed columns are `tied` as
-    others are.
+    `choose` decides the bits of rows, along all modes or some; `best_bits` by default. Complete data is read for one
+    mode only, the longest, which goes first: contracted with the factor found, it is small and has all that the other
+    modes need. With a `variance` of the noise, rows of their own equations have the ridge of `ridges`. Relaxed columns
+    are `tied` as others are.
     """
     PRESENT.beat()
     factors, order, source, is_changed = list(W.matrices), sweep_order(data), data, False
@@ -154,7 +154,8 @@ def sweep(
         S, boolean = (W if tied is None else tied).ties(mode)
         boolean = boolean if tied is None else np.zeros(len(boolean), dtype=bool)
         n_free = sum(data.shape) if variance else 0
-        rule = partial(decide, S, boolean, choose, mode in data.nonnegative, (variance, n_free), ridge)
+        chosen = choose.get(mode) if isinstance(choose, Mapping) else choose
+        rule = partial(decide, S, boolean, chosen, mode in data.nonnegative, (variance, n_free), ridge)
         A, loss, source = source.update(factors, mode, rule)
         own = W.column_mode == mode
         is_changed |= not np.array_equal(A[:, own], factors[mode][:, own])

@@ -220,11 +220,14 @@ def stack_trials(
     return X if table is None else add_table(X, table, "trial")
 
 
-def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = None) -> DataArray:
+def join(
+    arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = None, *, is_sessions: bool = False
+) -> DataArray:
     """Join several arrays: one after the other along a mode that they have, or side by side along a new one.
 
     Along the other modes, arrays are brought into the order of the labels of the first; other labels are an error.
     Parts joined along "time" are segments. Names become the coordinate of a new mode, or "part" along an existing one.
+    Sessions have a coordinate "session" instead, and a label that some of them lack, a channel say, is missing there.
 
     Examples
     --------
@@ -238,14 +241,15 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
         return first
     for n, other in enumerate(others):
         which = f"Array {n + 2} of those joined along {dim!r}"
-        others[n] = aligned(other, first, name=which, free=[dim])
+        others[n] = other if is_sessions else aligned(other, first, name=which, free=[dim])
         if not is_new and dim == "time" and sampling_rate(other) != sampling_rate(first):
             rates = f"{sampling_rate(other):g} instead of {sampling_rate(first):g} Hz"
             raise ValueError(f"{which} has {rates}: resample it.")
     parts = [first, *others]
-    X = load_extra("xarray", "files").concat(
-        parts, dim, coords="minimal", compat="override", join="override", combine_attrs="override"
-    )
+    how = {"coords": "minimal", "compat": "override", "combine_attrs": "override"}
+    X = load_extra("xarray", "files").concat(parts, dim, join="outer" if is_sessions else "override", **how)
+    for name in [name for name in first.dims if name != dim and name in X.coords and is_sessions]:
+        X = X.sel({name: list(dict.fromkeys(label for array in parts for label in array[name].values.tolist()))})
     counts = ["" if is_new else f" ({array.sizes[dim]})" for array in parts]
     listing = ", ".join(f"{name}{size}" for name, size in zip(names or (), counts, strict=False))
     X = noted(X, first, f"join {len(parts)} along {dim}{f': {listing}' if listing else ''}")
@@ -259,7 +263,7 @@ def join(arrays: Sequence[DataArray], dim: str, names: Sequence[str] | None = No
     if dim == "time" and "segment" not in X.coords:
         X = X.assign_coords(segment=(dim, which_part))
     if names is not None:
-        X = X.assign_coords(part=(dim, np.array(names)[which_part]))
+        X = X.assign_coords({"session" if is_sessions else "part": (dim, np.array(names)[which_part])})
         if dim in X.coords and dim != "time":
             X = X.assign_coords({dim: np.arange(X.sizes[dim])})
     return X

@@ -68,7 +68,9 @@ def with_ridge(S: np.ndarray) -> np.ndarray:
     return np.asarray(S + RIDGE * np.linalg.eigvalsh(S)[-1] * np.eye(len(S)))
 
 
-def read_noise(noise: Any, X: np.ndarray, modes: Sequence[int], labels: Labels | None) -> Noise:
+def read_noise(
+    noise: Any, X: np.ndarray, modes: Sequence[int], labels: Labels | None, weights: np.ndarray | None = None
+) -> Noise:
     """Return the noise model of X that the parameter `noise` of a fit with these Boolean modes asks for."""
     dims = None if labels is None else labels.dims
     if isinstance(noise, str):
@@ -78,7 +80,8 @@ def read_noise(noise: Any, X: np.ndarray, modes: Sequence[int], labels: Labels |
                 'noise="separable" whitens the modes that are real in all atoms, and all modes may be Boolean: name '
                 "the Boolean one, as in boolean_modes=[2]. A mode that is whitened cannot be Boolean."
             )
-        rest = X - X.mean(axis=tuple(modes), keepdims=True)
+        rest = X - np.average(X, axis=tuple(modes), weights=weights, keepdims=True)
+        rest = rest if weights is None else rest * np.sqrt(weights / weights.mean())
         return separable_noise(rest, [n for n in range(X.ndim) if n not in modes])
     if hasattr(noise, "ch_names") and hasattr(noise, "data"):  # of MNE
         names = [] if labels is None else list(labels.coords.get("channel", ()))

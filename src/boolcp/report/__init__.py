@@ -11,13 +11,16 @@ from os import PathLike
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
+
 from boolcp._version import __version__
 from boolcp.io import atomic
 from boolcp.io.results import make_provenance
 from boolcp.plotting import condition_means
-from boolcp.plotting.mode_labels import groups_of, mode_text
+from boolcp.plotting.mode_labels import MAX_GROUPS, condition_of, further_of, groups_of, mode_text, plural
 from boolcp.report import charts, conditions, words
 from boolcp.result.atoms import BooleanCP
+from boolcp.result.trust import Trust
 from boolcp.system import load_extra
 from boolcp.trust.verdict import closing_words
 
@@ -112,8 +115,11 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
 
 def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
     """Return a table of the atoms for each coordinate with a few groups, with charts, and for each covariate."""
-    parts = []
-    for mode, name in [*groups_of(W, list(tests)), *((t.mode, n) for n, t in tests.items() if not t.conditions)]:
+    parts = [session_part(W, mode) for mode in range(W.ndim) if further_of(W, mode, "session") is not None]
+    for mode, name in [
+        *(pair for pair in groups_of(W, list(tests)) if pair[1] != "session"),
+        *((t.mode, n) for n, t in tests.items() if not t.conditions),
+    ]:
         test, place = tests.get(name), mode_text(W, mode)
         means: Any = condition_means(W, mode, name) if test is None or test.conditions else None
         heads = [] if test is None else ["effect", "AUC", "p"] if means else ["rank correlation", "p"]
@@ -124,10 +130,33 @@ def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
             rows = [[*cells, conditions.mean_cell(means, k, c)] for k, cells in enumerate(rows)]
         what = [kinds[int(atom.mode == mode)] for atom in W.atoms]
         title = f"{'By' if means else 'With'} {name}" + f" along {place}" * (place != name)
-        part = {"title": title, "heads": heads, "rows": list(zip(range(W.n_atoms), what, rows, strict=True))}
-        note = "" if test is None else conditions.test_note(test, name)
-        parts.append(part | {"figures": charts.group_figures(means, name) if means else [], "note": note})
+        part = {"title": title, "columns": ("atom", "what"), "heads": heads, "figures": []}
+        part |= {"rows": list(zip(range(W.n_atoms), what, rows, strict=True))}
+        part |= {"figures": charts.group_figures(means, name)} if means else {}
+        parts.append(part | {"note": "" if test is None else conditions.test_note(test, name)})
     return parts
+
+
+def session_part(W: BooleanCP, mode: int) -> dict[str, Any]:
+    """Return a table with one row for each session: for each atom what is on, how strong, and found in it alone."""
+    means, known, labels = condition_means(W, mode, "session"), W.trust or Trust(), condition_of(W, mode, "session")
+    order, rows, unknown = list(dict.fromkeys(labels.tolist())), [], np.full(len(labels), np.nan)
+    for c, name in enumerate(means.conditions):
+        cells = [conditions.mean_cell(means, k, c) for k in range(W.n_atoms)]
+        for k, atom in enumerate(W.atoms):
+            sizes = known.amplitude[k] if known.amplitude and atom.mode == mode else unknown
+            here = np.isfinite(sizes) & (labels == name)
+            if atom.z[here].any() and not atom.z[here].all():
+                cells[k] += f"; size {sizes[here & atom.z].mean() - sizes[here & ~atom.z].mean():.2f}"
+            cells[k] += "" if known.by_session is None else f"; alone {known.by_session[k, order.index(name)]:.2f}"
+        rows.append((name, str(means.counts[c]), cells))
+    note = "size: mean amplitude in unseen entries, on less off, as a share of the weight; alone: |cosine| of its "
+    note = f"{note}pattern in a fit to that session alone." if known.by_session is not None else ""
+    heads, figures = [f"atom {k}" for k in range(W.n_atoms)], []
+    if len(order) <= MAX_GROUPS:
+        figures = charts.group_figures(means, "session")
+    part = {"title": f"Sessions along {mode_text(W, mode)}", "columns": ("session", plural(W, mode)), "note": note}
+    return part | {"rows": rows, "heads": heads, "figures": figures}
 
 
 def own_file(name: str) -> str:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.fit.neighbors import graph_of
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
 from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
@@ -118,7 +119,8 @@ def _boolean_figure(W: BooleanCP, k: int) -> Chart:
     alt = f"Atom {k} along {modes.mode_text(W, mode)}, on: {on_text(W, k)}"
     if positions is not None:
         colors = {"color": values, "colorscale": BITS, "cmin": 0, "cmax": 1}
-        return figure(*_map(W, mode, positions, texts, colors), alt, caption)
+        traces, layout = _map(W, mode, positions, texts, colors)
+        return figure([_links(W, k, positions), *traces], layout, alt, f"{caption}; lines join neighbors that are on")
     layout = _layout(xaxis=_axis(W, mode, is_even=True), yaxis={"visible": False, "fixedrange": True})
     return _banded(W, mode, [_bits(values, texts) | _span(W, mode, "x")], layout, alt, caption)
 
@@ -349,6 +351,15 @@ def _map(W: BooleanCP, mode: int, places: np.ndarray, texts: list[str], colors: 
     hidden = {"visible": False}
     layout = _layout(xaxis=hidden, yaxis=hidden | {"scaleanchor": "x"}, margin={"l": 8, "r": 8, "t": 14, "b": 8})
     return [*under, trace | _hover("%{hovertext}")], layout
+
+
+def _links(W: BooleanCP, k: int, places: np.ndarray) -> Chart:
+    """Return lines between neighbors that are both on, which make regions visible."""
+    A, z = graph_of(W, W.atoms[k].mode), W.atoms[k].z & (not W.atoms[k].is_baseline)
+    pairs = [] if A is None else [(i, j) for i, j in zip(*A.tocoo().coords, strict=True) if i < j and z[i] and z[j]]
+    x, y = ([end for i, j in pairs for end in (float(axis[i]), float(axis[j]), None)] for axis in places.T)
+    look = {"type": "scatter", "mode": "lines", "line": {"color": ON, "width": 5}, "hoverinfo": "skip"}
+    return look | {"x": x, "y": y, "showlegend": False}
 
 
 def _head(positions: np.ndarray, colors: Chart) -> list[Chart]:

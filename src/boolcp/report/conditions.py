@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from boolcp.fit.neighbors import part_of
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import BITS
@@ -22,7 +23,8 @@ Tests = Mapping[str, ConditionTest]
 def find_tests(W: BooleanCP, provenance: Mapping[str, Any]) -> dict[str, ConditionTest]:
     """Return a ConditionTest, by name, for each requested column or, by default, for each with a few groups."""
     if asked := provenance.get("tests"):
-        return run_tests(W, list(asked), next(iter(asked.values())).get("blocks"))
+        first = next(iter(asked.values()))
+        return run_tests(W, list(asked), first.get("blocks"), first.get("unit"))
     found = []
     for name in [name for _, name in groups_of(W) if name not in (W.dims or ())]:  # no mode that is its groups
         with contextlib.suppress(ValueError):  # only one value, or all are different
@@ -71,7 +73,8 @@ def test_note(test: ConditionTest, name: str) -> str:
         pair = [adjective(name, each) for each in test.conditions[::-1]]
         one, other = pair if len(pair) == 2 else ("the highest condition", "the lowest")
         found += f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
-    free = "" if "of runs" in test.scheme or "shifts" in test.scheme else ", entries taken as independent"
+    is_free = not any(word in test.scheme for word in ("of runs", "shifts", "of means"))
+    free = ", entries taken as independent" * is_free
     permuted = f"p: {test.n_permutations} {test.scheme}{free}; false discovery rate controlled over this page."
     return " ".join([f"{found}{permuted}", *test.caveats])
 
@@ -132,5 +135,6 @@ def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
         extra = {n: (d, np.asarray(v)[order] if d == dim else v) for n, (d, v) in labels.extra.items()}
         labels = replace(labels, coords=coords, extra=extra)
     unknown = {n: slices[order] if n == mode else slices for n, slices in (W.undetermined or {}).items()}
-    trust = replace(W.trust, **moved) if W.trust else None
-    return replace(W, atoms=tuple(atoms), undetermined=unknown or None, trust=trust, labels=labels)
+    trust, known = replace(W.trust, **moved) if W.trust else None, dict(W.parameters or {})
+    known |= {"adjacency": part_of(known.get("adjacency"), mode, order, W.shape)}
+    return replace(W, atoms=tuple(atoms), undetermined=unknown or None, trust=trust, labels=labels, parameters=known)

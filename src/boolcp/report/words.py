@@ -10,7 +10,9 @@ from typing import Any
 import numpy as np
 
 from boolcp.bmp import BMP
+from boolcp.fit.neighbors import pieces
 from boolcp.plotting import mode_labels as modes
+from boolcp.plotting.look import shortened
 from boolcp.plotting.patterns import EQUAL, real_columns
 from boolcp.report.conditions import Tests, adjective, best_test, p_words
 from boolcp.result import summary
@@ -18,6 +20,7 @@ from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import percent
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.degeneracy import degeneracy
+from boolcp.trust.replication import ALIKE
 from boolcp.trust.verdict import Verdict, is_noise, next_words, verdicts
 
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
@@ -186,10 +189,12 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
     proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
     tested = "is the atom more than noise that is independent between slices (false discoveries controlled)"
     groups = "evidence that amplitudes in slices a fit has not seen are two groups: 10 and more is on/off"
+    again = None if known.by_session is None else np.mean(known.by_session >= ALIKE, axis=1)
     reached = "share of the best possible score that its bits are proved to reach"
     columns: list[tuple[str, str, Any, Callable[[float], str]]] = [
         ("sure bits", "share of the bits that are at least 95 % sure", sure, rough),
         ("replication", f"share of {known.parts} that find its pattern again", known.replication, rough),
+        ("sessions", "share of the sessions in which a fit to that session alone finds it again", again, rough),
         ("on/off", groups, known.on_off, lambda x: "-" if np.isnan(x) else f"{x:.0f}"),
         ("p", tested, known.p_adjusted, lambda p: "-" if np.isnan(p) else p_text(p)),
         ("alone", f"share of the {what} that the atom explains by itself", alone, percent),
@@ -209,6 +214,8 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
     for k, (atom, verdict) in enumerate(zip(W.atoms, verdicts(W), strict=True)):
         detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"
         where = f"on in {f'all {len(atom.z)}' if atom.z.all() else count} {modes.plural(W, atom.mode)}"
+        n, piece = pieces(W, k)
+        where += f" in {n} {piece}{'s' * (n > 1)}" * (n > 0)
         where = "a baseline, " * atom.is_baseline + where + (f": {detail}" if detail else "")
         row = {"number": k, "is_baseline": atom.is_baseline, "n_ones": atom.n_ones, "ones": count}
         row |= {"mode": modes.mode_text(W, atom.mode), "mode_number": atom.mode, "weight": f"{W.weights[k]:.4g}"}
@@ -291,7 +298,7 @@ def python_code(provenance: dict[str, Any]) -> str:
     parameters, method = provenance.get("parameters"), provenance.get("method")
     usual = (BMP().get_params() if method == "BMP" else {}) | {"verbose": (parameters or {}).get("verbose")}
     kept = [f"{name}={value!r}" for name, value in (parameters or {}).items() if (name, value) not in usual.items()]
-    return f"boolcp.{method}({', '.join(kept)}).fit(X)" if parameters and method else ""
+    return shortened(f"boolcp.{method}({', '.join(kept)}).fit(X)", 500) if parameters and method else ""
 
 
 def unbroken(text: Any) -> str:

@@ -103,10 +103,9 @@ def to_xarray(W: BooleanCP) -> Any:
         for k, atom in enumerate(W.atoms):  # nan for atoms that are real along the mode
             empty = (atom.mode, "atom"), np.full((len(atom.z), W.n_atoms), np.nan)
             table.setdefault(f"{name}_{dims[atom.mode]}", empty)[1][:, k] = columns[k]
-    axes = {1: ("atom",), 2: ("atom", "group")}
-    table |= {
-        name: (axes[np.ndim(values)], np.asarray(values)) for name, values in by_atom.items() if values is not None
-    }
+    for name, values in by_atom.items():
+        if values is not None:
+            table[name] = ("atom", f"{name}_column")[: np.ndim(values)], np.asarray(values)
     used, prefix = {*labels.dims, *labels.coords, *labels.extra}, ""
     while used & {*table, "atom", "term", "other_atom"} if not prefix else any(n.startswith(prefix) for n in used):
         prefix = f"{prefix}_" if prefix else PREFIX
@@ -156,7 +155,8 @@ def from_xarray(dataset: Any) -> BooleanCP:
         known = dict(header["trust"])
         for name in ATOMS:
             if name in arrays:
-                found = _take(arrays, name, (K, 4) if name == "groups" else (K,), "fb", is_finite=False)
+                size = {"groups": (K, 4), "by_session": (K, arrays[name].shape[-1])}.get(name, (K,))
+                found = _take(arrays, name, size, "fb", is_finite=False)
                 known[name] = found.astype(bool) if name in ("stands_out", "has_runs") else found
         for name in BITS:
             if atoms and f"bit_{name}_{dims[modes[0]]}" in arrays:

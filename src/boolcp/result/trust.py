@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 ABOVE_FLOOR = 3.0  # standard deviations: noise alone gets there in one of a hundred cases
 EXTRA_NOISE = 3.0  # standard errors by which the spread along an atom must exceed the noise; not tuned
 BITS = ("odds", "amplitude")  # fields of Trust with a number for each bit
-ATOMS = ("stands_out", "replication", "same_bits", "on_off", "groups", "has_runs", "p_value", "p_adjusted")
+ATOMS: tuple[str, ...] = ("stands_out", "smoothness", "replication", "by_session", "same_bits", "on_off", "groups")
+ATOMS += ("has_runs", "p_value", "p_adjusted")
 ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or of a variance
 
 
@@ -51,11 +52,14 @@ class Evidence(NamedTuple):
         Under a different loss the rise to expect, over the squared weight.
     sigma : float
         Standard deviation of the noise, estimated from the residual; 1 for counts and bits.
+    cost : tuple of ndarray, (d_n,) each, or of 0
+        For each atom the rise of what neighbors that differ cost.
     """
 
     rise: tuple[np.ndarray, ...]
     share: tuple[np.ndarray, ...] | None
     sigma: float
+    cost: tuple[Any, ...] = ()
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,10 +75,14 @@ class Trust:
         Standard deviation of the noise in the units of the fit.
     stands_out : ndarray of bool, (K,)
         Which atoms explain more than an atom that is fitted to pure white noise.
+    smoothness : ndarray of shape (K,)
+        What each pair of neighbors that differ adds to the loss, for atoms along a mode with a graph (`adjacency`).
     correlation : tuple of float
         For each mode that is real in all atoms how far the residual is correlated along it, from 0 to 1.
     replication : ndarray of shape (K,)
         Share of fits to parts of the data in which the pattern of the atom comes back.
+    by_session : ndarray of shape (K, S)
+        |Cosine| of its pattern and of its match in a fit to each session alone.
     same_bits : ndarray of shape (K,)
         Share of its bits that are the same in those fits.
     amplitude : tuple of ndarray, (d_n,) each
@@ -105,8 +113,10 @@ class Trust:
     odds: tuple[np.ndarray, ...] | None = None
     sigma: float | None = None
     stands_out: np.ndarray | None = None
+    smoothness: np.ndarray | None = None
     correlation: tuple[float, ...] = ()
     replication: np.ndarray | None = None
+    by_session: np.ndarray | None = None
     same_bits: np.ndarray | None = None
     amplitude: tuple[np.ndarray, ...] | None = None
     on_off: np.ndarray | None = None
@@ -236,8 +246,10 @@ def log_odds(W: "BooleanCP", evidence: Evidence) -> tuple[np.ndarray, ...]:
     """Return for each atom the log odds that each of its bits is right, (d_n,) each."""
     sigma = max(evidence.sigma, np.finfo(float).tiny ** 0.25)
     shares = evidence.share or tuple(np.ones(len(atom.z)) for atom in W.atoms)
-    parts = zip(W.atoms, W.weights, evidence.rise, shares, strict=True)
-    return tuple(bit_log_odds(atom, float(weight), rise, share, sigma) for atom, weight, rise, share in parts)
+    parts = zip(W.atoms, W.weights, evidence.rise, shares, evidence.cost or [0.0] * W.n_atoms, strict=True)
+    return tuple(
+        bit_log_odds(atom, float(c), rise, share, sigma) + e / (2 * sigma**2) for atom, c, rise, share, e in parts
+    )
 
 
 def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:

@@ -7,20 +7,22 @@ import numpy as np
 
 from boolcp.fit import certify, losses
 from boolcp.fit.transform import solve_factor
+from boolcp.plotting.mode_labels import further_of
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.trust import Trust, log_odds, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.weighted import SQUARES, Loss
-from boolcp.trust.repeated_fits import prepare
+from boolcp.trust.repeated_fits import prepare, unit_mode
 from boolcp.trust.replication import OFTEN, replication
 
-OF_THE_FIT = ("correlation", "n_agree", "n_rivals", "n_asked")  # known from the fit alone
+OF_THE_FIT = ("smoothness", "correlation", "n_agree", "n_rivals", "n_asked")  # known from the fit alone
 
 
 def assess(X: Any, W: Any, *, mask: Any = None, weights: Any = None, random_state: Any = None, **how: Any) -> BooleanCP:
     """Return W with what can be said of its atoms: replication, on/off or graded, and the test against noise.
 
-    `summary`, `to_dataframe`, saved files and reports then show them, with one verdict for each atom.
+    `summary`, `to_dataframe`, saved files and reports then show them, with one verdict for each atom. Where slices have
+    a coordinate "session", fits to each session alone are compared as well.
 
     Parameters
     ----------
@@ -52,7 +54,14 @@ def assess(X: Any, W: Any, *, mask: Any = None, weights: Any = None, random_stat
     kept = {} if W.trust is None else {name: getattr(W.trust, name) for name in OF_THE_FIT}
     known = {"sigma": evidence.sigma, "stands_out": stands_out(atoms, evidence.sigma)}
     W = replace(W, trust=Trust(log_odds(atoms, evidence), **known, **kept))
-    return replication(X, W, mask=mask, weights=weights, random_state=random_state, **how).decomposition
+    how |= {"mask": mask, "weights": weights, "random_state": random_state}
+    W = replication(X, W, **how).decomposition
+    labels = further_of(W, unit_mode(W, how.get("mode")), "session")
+    if "scheme" in how or labels is None or len(set(labels.tolist())) < 2:
+        return W
+    alone = replication(X, W, scheme="sessions", **how).decomposition.trust
+    assert W.trust is not None and alone is not None
+    return replace(W, trust=replace(W.trust, by_session=alone.by_session))
 
 
 def consensus(

@@ -138,6 +138,7 @@ def compare_conditions(
     *,
     mode: int | str | None = None,
     blocks: Any = None,
+    unit: Any = None,
     numeric: bool | None = None,
     scheme: str | None = None,
     n_permutations: int = 9999,
@@ -160,6 +161,9 @@ def compare_conditions(
         The mode, by index or name: trials, say. By default it is found from the name, or the number, of the labels.
     blocks : str or sequence, optional
         Groups of entries (sessions, subjects, runs) within which labels are permuted and values compared.
+    unit : str or sequence, optional
+        The subject (or session) of each entry: its means under each condition are what is compared, so that results
+        hold for other subjects. They are permuted between subjects of one condition each, else within subjects.
     numeric : bool, optional
         Whether labels are numbers to correlate with. By default fractional numbers are, and all others are conditions.
     scheme : {"permute", "runs", "shift"}, optional
@@ -193,6 +197,11 @@ def compare_conditions(
         given = given.astype(int) if is_code else given
     Y = np.array([leading_column(W, k, at) for k in range(W.n_atoms)]).reshape(-1, len(known))[:, known]
     is_numeric = given.dtype.kind == "f" if numeric is None else numeric
+    if unit is not None:
+        if blocks is not None or scheme not in (None, "permute"):
+            raise ValueError("unit takes the place of blocks, and its means are permuted: leave out blocks and scheme.")
+        Y, given, groups, n_units = unit_means(Y, given, read_along(W, at, unit, "unit")[known], is_numeric)
+        scheme, blocks = "permute", True if groups.any() else None
     names = () if is_numeric else tuple(group_names(given))
     if is_numeric:
         design = scipy.stats.rankdata(given.astype(float))[:, None]
@@ -213,13 +222,34 @@ def compare_conditions(
     if scheme is None and chosen == "permute" and slow.any() and not is_unordered(W, at):
         p_value[slow] = permutation_p(Y[slow], design, groups, "shift", n_permutations, rng)
         how += f" (shifts for atoms in runs: {', '.join(map(str, np.flatnonzero(slow)))})"
-    how = how if blocks is None else f"{how} within {groups.max() + 1} blocks"
+    if unit is not None:
+        name = unit if isinstance(unit, str) else "unit"
+        how += f" of means {'between' if blocks is None else 'within'} {n_units} {name}s"
+    elif blocks is not None:
+        how += f" within {groups.max() + 1} blocks"
     sizes = (design.sum(axis=0).astype(int)[: len(names)], *describe(Y, design, groups, names))
     adjusted = scipy.stats.false_discovery_control(p_value) if len(p) else p_value
     is_bits, n_edges = W.boolean_mode == at, np.count_nonzero(np.diff(Y, axis=1), axis=1)
-    drift = is_bits & slow & (n_edges <= 2)
+    drift = is_bits & slow & (n_edges <= 2) & (unit is None)
     rest: tuple[Any, ...] = (n_permutations, how, float(smallest), drift, mode_text(W, at))
     return ConditionTest(at, names, *sizes, p_value, adjusted, is_bits, *rest)
+
+
+def unit_means(
+    Y: np.ndarray, given: np.ndarray, units: np.ndarray, is_numeric: bool
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, int]:
+    """Return the means of rows (K, d) over entries of each unit and label, their labels, blocks, and number of units.
+
+    Blocks are the units if any has several labels, else all units are one.
+    """
+    own = np.unique(units.astype(str), return_inverse=True)[1]
+    pairs = sorted(dict.fromkeys(zip(own.tolist(), given.tolist(), strict=True)), key=lambda pair: pair[0])
+    n_units = int(own.max(initial=-1)) + 1
+    if is_numeric and len(pairs) > n_units:
+        raise ValueError("The covariate varies within units: pass blocks= instead of unit=.")
+    means = np.stack([Y[:, (own == one) & (given == label)].mean(axis=1) for one, label in pairs], axis=1)
+    groups = np.array([one for one, _ in pairs]) * (len(pairs) > n_units)
+    return means, np.array([label for _, label in pairs], dtype=given.dtype), groups, n_units
 
 
 def scheme_for(design: np.ndarray) -> str:
@@ -233,9 +263,11 @@ def scheme_for(design: np.ndarray) -> str:
     return "runs" if missing > FEW_CHANGES * np.sqrt((d - 1) * change * (1 - change)) else "permute"
 
 
-def run_tests(W: BooleanCP, columns: Sequence[str], blocks: str | None = None) -> dict[str, ConditionTest]:
+def run_tests(
+    W: BooleanCP, columns: Sequence[str], blocks: str | None = None, unit: str | None = None
+) -> dict[str, ConditionTest]:
     """Return a ConditionTest for each column, with false discoveries controlled over all atoms and columns."""
-    tests = {name: compare_conditions(W, name, blocks=blocks) for name in columns}
+    tests = {name: compare_conditions(W, name, blocks=blocks, unit=unit) for name in columns}
     if not tests or not W.n_atoms:
         return tests
     adjusted = scipy.stats.false_discovery_control([test.p_value for test in tests.values()], axis=None)

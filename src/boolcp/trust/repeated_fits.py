@@ -10,6 +10,7 @@ from sklearn.base import clone
 
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
+from boolcp.fit.neighbors import part_of, plain_graphs, read_graphs
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.labels import read_aligned
 from boolcp.storage import stays_out
@@ -65,6 +66,8 @@ def prepare(
         known["boolean_modes"] = list(checks.check_modes(known["boolean_modes"], values.shape, dims or W.dims))
     if not isinstance(known.get("nonnegative", False), bool):
         known["nonnegative"] = checks.check_nonnegative(known["nonnegative"], values.shape, dims or W.dims)
+    if known.get("adjacency"):
+        known["adjacency"] = plain_graphs(read_graphs(known["adjacency"], values.shape, labels or W.labels))
     known |= {"noise": "white", "certify": False}
     values = values if W.noise is None else W.noise.whiten(values)
     return Repeat(values, observed, counts, BMP(max(W.n_atoms, 1), **known)), W
@@ -91,6 +94,8 @@ def fit_part(data: Repeat, mode: int, places: np.ndarray | None, seed: Any) -> B
     if places is not None:
         parts = [A if A is None else A.take(places, axis=mode) for A in parts]
     model = clone(data.model).set_params(random_state=seed)
+    if places is not None:
+        model.set_params(adjacency=part_of(model.adjacency, mode, places, data.values.shape))
     return fit_quietly(model, parts[0], mask=parts[1], weights=parts[2])
 
 

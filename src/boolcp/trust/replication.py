@@ -12,10 +12,10 @@ from typing import Any
 import numpy as np
 import scipy.stats
 from numpy.random import Generator
-from scipy.optimize import linear_sum_assignment
 
 from boolcp import checks
-from boolcp.plotting.mode_labels import mode_text
+from boolcp.metrics import match, pattern
+from boolcp.plotting.mode_labels import further_of, mode_text
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.trust import Trust
 from boolcp.trust.on_off import is_on_off, two_groups
@@ -122,7 +122,7 @@ def replication(
     n_parts : int
         Number of fits.
     sessions : sequence, optional
-        For each slice along `mode` its session; with ``scheme="sessions"``.
+        For each slice along `mode` its session, with ``scheme="sessions"``; by default the coordinate "session".
     mask : array-like of bool, optional
         True where X is observed.
     weights : array-like, optional
@@ -152,6 +152,7 @@ def replication(
     rng, seed = checks.make_generator(random_state).spawn(2)
     data, W = prepare(replication, X, W, options, mask=mask, weights=weights, seed=seed)
     at = unit_mode(W, mode)
+    sessions = further_of(W, at, "session") if sessions is None else sessions
     draws = draw_parts(data.values.shape[at], scheme, n_parts, sessions, rng)
     models = run_all(fit_part, [(data, at, places, one) for places, one in draws], n_jobs, verbose)
     fits = [model.decomposition_ for model in models]
@@ -179,18 +180,6 @@ def draw_parts(
     return list(zip(parts, rng.spawn(len(parts)), strict=True))
 
 
-def pattern(atom: Atom, mode: int) -> np.ndarray:
-    """Return an atom without one mode, flat, of norm one: its real part, or its leading direction in the others."""
-    V = atom.dense_block()
-    if atom.mode != mode:
-        V = np.moveaxis(V, mode - (mode > atom.mode), -1)
-        flat = V.reshape(-1, V.shape[-1])
-        lead = V @ np.linalg.eigh(flat.T @ flat)[1][:, -1]
-        V = np.multiply.outer(lead, atom.z.astype(float))
-        V = np.moveaxis(V, -1, atom.mode - (atom.mode > mode))
-    return np.asarray(V.ravel() / max(float(np.linalg.norm(V)), 1e-300))
-
-
 def compare(
     data: Repeat, W: BooleanCP, mode: int, places: Sequence[np.ndarray], fits: Sequence[BooleanCP], over: str
 ) -> Replication:
@@ -209,7 +198,7 @@ def compare(
         found = [pattern(atom, mode) for atom in V.atoms]
         calm = [pattern(calmed(V, j, bases), mode) for j in range(V.n_atoms)] if bases else found
         hidden = np.setdiff1d(np.arange(d), seen)
-        for k, j, cos in matched(atoms, V, own, found):
+        for k, j, cos in match(atoms, V, mode=mode):
             cosine[r, k] = abs(cos)
             if abs(cos) < ALIKE:
                 continue
@@ -230,18 +219,10 @@ def compare(
     with np.errstate(invalid="ignore"):
         same_bits = np.array([np.nanmean(c) if np.isfinite(c).any() else np.nan for c in same.T])
     trust = judged(W, mode, held_out, p_values, replace(W.trust or Trust(), replication=share, same_bits=same_bits))
+    if "single sessions" in over:
+        trust = replace(trust, by_session=cosine.T)
     patterns = tuple(mean / max(float(np.linalg.norm(mean)), 1e-300) for mean in means)
     return Replication(replace(W, trust=replace(trust, parts=over)), cosine, share, patterns, mode)
-
-
-def matched(
-    W: BooleanCP, V: BooleanCP, own: Sequence[np.ndarray], found: Sequence[np.ndarray]
-) -> list[tuple[int, int, float]]:
-    """Return pairs of atoms of two decompositions with the largest sum of |cosines|, and these cosines."""
-    table = np.array([[p @ q for q in found] for p in own]).reshape(len(own), len(found))
-    table *= np.equal.outer(W.boolean_mode, V.boolean_mode)
-    rows, columns = linear_sum_assignment(-np.abs(table))
-    return [(int(k), int(j), float(table[k, j])) for k, j in zip(rows, columns, strict=True)]
 
 
 def calmed(V: BooleanCP, j: int, bases: Mapping[int, np.ndarray]) -> Atom:
