@@ -26,15 +26,6 @@ def chunk(request, monkeypatch):
     monkeypatch.setattr(contractions, "CHUNK", request.param)
 
 
-@given(arrays_with_a_mode())
-def test_around_is_a_view(sample):
-    X, mode, _, _ = sample
-    Y = contractions.around(X, mode)
-    assert np.shares_memory(X, Y)
-    for i in range(X.shape[mode]):
-        np.testing.assert_array_equal(Y[:, i].ravel(), X.take(i, axis=mode).ravel())
-
-
 def check_all(X, mode, n_columns, rng):
     d, others = X.shape[mode], X.shape[:mode] + X.shape[mode + 1 :]
     Z, blocks = rng.standard_normal((d, n_columns)), rng.standard_normal((n_columns, *others))

@@ -12,16 +12,9 @@ import numpy as np
 CHUNK = 2**20  # entries of a temporary copy
 
 
-def around(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return X as a view of shape (left, d, right): the modes before, at and after `mode`."""
-    d = X.shape[mode]
-    left = math.prod(X.shape[:mode])
-    return X.reshape(left, d, -1)
-
-
 def gram(X: np.ndarray, mode: int) -> np.ndarray:
     """Return X_n X_n' (d_n, d_n) in float64, X_n the unfolding along `mode`."""
-    Y = around(X, mode)
+    Y = X.reshape(math.prod(X.shape[:mode]), X.shape[mode], -1)
     left, d, right = Y.shape
     if left == 1:
         return np.asarray(Y[0] @ Y[0].T, dtype=float)
@@ -37,7 +30,7 @@ def gram(X: np.ndarray, mode: int) -> np.ndarray:
 
 def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
     """Return sum_i X[.., i, ..] Z[i, k] as an array (K, other modes), for Z (d_n, K)."""
-    Y = around(X, mode)
+    Y = X.reshape(math.prod(X.shape[:mode]), X.shape[mode], -1)
     left, d, right = Y.shape
     Z = np.asarray(Z, dtype=X.dtype)
     if left == 1:
@@ -53,7 +46,7 @@ def contract(X: np.ndarray, mode: int, Z: np.ndarray) -> np.ndarray:
 
 def project(X: np.ndarray, mode: int, blocks: np.ndarray) -> np.ndarray:
     """Return X_n vec(V_k) (d_n, K) for blocks V_k of the other modes, stacked as (K, other modes)."""
-    Y = around(X, mode)
+    Y = X.reshape(math.prod(X.shape[:mode]), X.shape[mode], -1)
     left, d, right = Y.shape
     V = np.asarray(blocks, dtype=X.dtype).reshape(-1, left, right)
     if left == 1:

@@ -73,10 +73,7 @@ class Fit:
     @cached_property
     def small(self) -> Complete:
         """A complete stand-in for the data on which atoms are searched for, compressed if that halves it."""
-        data, rank = self.data, self.spec.n_atoms * (self.spec.atom_rank or 1) + EXTRA
-        if isinstance(data, Complete) and data.weights is None and not data.nonnegative:
-            return compress(data, rank)
-        return compress(losses.complete(data), rank)
+        return compress(losses.complete(self.data), self.spec.n_atoms * (self.spec.atom_rank or 1) + EXTRA)
 
     def begin(self, seed: int) -> State:
         """Return the state before any step: no atoms."""

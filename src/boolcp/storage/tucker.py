@@ -103,11 +103,6 @@ def is_compressible(shape: Sequence[int], rank: int) -> bool:
     return bool(np.prod([min(d, rank) for d in shape], dtype=float) <= 0.5 * np.prod(shape, dtype=float))
 
 
-def by_length(shape: Sequence[int]) -> list[int]:
-    """Return the modes from the shortest to the longest; of equal modes the last first."""
-    return sorted(range(len(shape)), key=lambda n: (shape[n], -n))
-
-
 def compress(data: Complete, rank: int) -> Complete:
     """Return `data` projected onto the leading `rank` left singular vectors of each unfolding, one mode after another.
 
@@ -120,7 +115,7 @@ def compress(data: Complete, rank: int) -> Complete:
         return data
     bases: dict[int, np.ndarray] = {}
     core: Any = data
-    for mode in by_length(data.shape):
+    for mode in sorted(range(len(data.shape)), key=lambda n: (data.shape[n], -n)):
         if data.shape[mode] <= rank:
             bases[mode] = np.eye(data.shape[mode])
         else:
@@ -143,7 +138,8 @@ def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int
         extra[mode].append(np.ones((data.shape[mode], 1)))
     bases = [extended(U, np.hstack(columns)) for U, columns in zip(small.bases, extra, strict=True)]
     core: Any = data
-    short = {mode: bases[mode] for mode in by_length(data.shape) if bases[mode].shape[1] < data.shape[mode]}
+    order = sorted(range(len(data.shape)), key=lambda n: (data.shape[n], -n))
+    short = {mode: bases[mode] for mode in order if bases[mode].shape[1] < data.shape[mode]}
     if data.n_passes:
         return Tucker(data.core(short), bases, data.squared_norm)  # type: ignore[attr-defined]
     for mode, U in short.items():
