@@ -111,18 +111,12 @@ def test_wide_tables_and_dictionaries(X, table, tmp_path):
     ("act", "words"),
     [
         (lambda t: boolcp.from_dataframe(t), r"columns that are not numbers: name its modes"),
-        (
-            lambda t: boolcp.from_dataframe(t, DIMS, "v"),
-            "no 'v'; its columns are trial, channel, time, drug, volt",
-        ),
+        (lambda t: boolcp.from_dataframe(t, DIMS, "v"), "no 'v'; its columns are trial, channel, time, drug, volt"),
         (
             lambda t: boolcp.from_dataframe(t.assign(w=1), DIMS),
             "Say which column has the entries, value=; its columns are .* volt, w",
         ),
-        (
-            lambda t: boolcp.from_dataframe(t, DIMS[:2], "volt"),
-            "800 entries have several rows, as trial t0, channel 0",
-        ),
+        (lambda t: boolcp.from_dataframe(t, DIMS[:2], "volt"), "800 entries have several rows, as trial t0, channel 0"),
         (lambda t: boolcp.from_dataframe(t, DIMS, "drug"), "needs two modes and a column of numbers"),
         (lambda t: boolcp.from_dataframe(t.replace({"trial": {"t3": None}}), DIMS, "volt"), "no label of a mode"),
         (

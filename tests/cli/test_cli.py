@@ -104,6 +104,11 @@ def test_without_typer_the_command_says_what_to_install(run, monkeypatch):
         monkeypatch.delitem(sys.modules, name, raising=False)
     code, _, err = run("--help")
     assert code == WRONG_INPUT and "pip install 'boolcp[files]'" in err
+    script = "import sys; sys.modules['typer'] = None; from boolcp.cli import run; run()"
+    assert (
+        "pip install 'boolcp[files]'"
+        in subprocess.run([sys.executable, "-c", script], capture_output=True, text=True).stderr
+    )
 
 
 def test_fit_writes_a_result_a_table_and_a_log(data, run):

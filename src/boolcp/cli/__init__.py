@@ -43,7 +43,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def run() -> None:
     """Run the command and leave with its exit code: the entry point of the script `boolcp`."""
-    from boolcp.cli.answers import at_work, guard_streams
+    try:
+        from boolcp.cli.answers import at_work, guard_streams
+    except ImportError:
+        sys.exit(main())  # which says what to install
 
     guard_streams()
     with at_work():

@@ -292,7 +292,7 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
 
 
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the columns with atoms, of many a few by chance, turned to another Boolean mode if that lowers the loss."""
+    """Return the columns with atoms, of many a few by chance, turned to another mode if that lowers the loss."""
     for k in np.sort(rng.permutation(W.n_atoms)[: 1 + MAX_TURNED // (W.n_atoms + 1)]):
         for mode in spec.modes:
             if mode == W.boolean_mode[k]:
