@@ -337,9 +337,7 @@ def main():
     shares = {fuzz_files.check_kill: 0.2, fuzz_files.check_flipped: 0.2, fuzz_files.check_forged: 0.2, check_fit: 0.4}
     n_failed = 0
     for check, share in shares.items():
-        run_cases(
-            check, range(args.first, args.first + 3)
-        )  # what the forked processes share: compiled functions, files
+        run_cases(check, range(args.first, args.first + 3))  # what the forked processes share: modules, files
         end, seed, done = time.monotonic() + share * args.seconds, args.first, 0
         while time.monotonic() < end:
             try:

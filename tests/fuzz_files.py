@@ -15,32 +15,9 @@ import numpy as np
 
 SEED = 20261116
 SECONDS = 30  # of the processor: a file that takes longer to be refused is a failure
-JUNK = [
-    None,
-    True,
-    -1,
-    0,
-    5,
-    1e300,
-    float("nan"),
-    float("inf"),
-    "",
-    "x",
-    "\x00",
-    [],
-    {},
-    [1, "a"],
-    [[1], [2, 3]],
-    {"array": 0},
-]
-JUNK += [
-    {"array": 10**6},
-    {"array": -1},
-    {"type": "State", "parts": {}},
-    {"tuple": 3},
-    {"dict": []},
-    {"dense": {"array": 0}},
-]
+JUNK = [None, True, -1, 0, 5, 1e300, float("nan"), float("inf"), "", "x", "\x00", [], {}, [1, "a"], [[1], [2, 3]]]
+JUNK += [{"array": 0}, {"array": 10**6}, {"array": -1}, {"type": "State", "parts": {}}, {"tuple": 3}, {"dict": []}]
+JUNK += [{"dense": {"array": 0}}]
 
 
 @cache

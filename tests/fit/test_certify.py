@@ -63,8 +63,7 @@ def test_what_is_printed_is_rounded_down():
 
 
 @pytest.mark.parametrize(
-    ("change", "words"),
-    [({"effort": "endless"}, "effort"), ({"X": np.ones((3, 3, 3))}, r"X has shape \(3, 3, 3\)")],
+    ("change", "words"), [({"effort": "endless"}, "effort"), ({"X": np.ones((3, 3, 3))}, r"X has shape \(3, 3, 3\)")]
 )
 def test_wrong_arguments_are_named(change, words):
     X = make_boolean_cp((6, 7, 8), 1, random_state=0).X

@@ -151,14 +151,18 @@ def test_a_malformed_file_gives_one_line(name, tmp_path):
     assert path.name in message or path.name in caught.value.path or str(tmp_path) in message
 
 
-def test_a_damaged_stream_in_a_zip(tmp_path):
+@pytest.mark.parametrize("part", ["stream", "place"])
+def test_a_damaged_member_of_a_zip(part, tmp_path):
     path = tmp_path / "recording.zip"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
         for n in (1, 2):
             archive.writestr(f"S1/ECoG_ch{n}.mat", bytes(range(256)) * 9)
     content, name = path.read_bytes(), b"S1/ECoG_ch1.mat"
-    start = content.index(name) + len(name)
-    path.write_bytes(content[:start] + b"\xff" * 9 + content[start + 9 :])  # no kind of block that there is
+    # no kind of block that there is, or a place before the file begins
+    start, junk = (
+        (content.index(name) + len(name), b"\xff" * 9) if part == "stream" else (len(content) - 6, b"\xff" * 4)
+    )
+    path.write_bytes(content[:start] + junk + content[start + len(junk) :])
     with pytest.raises(FileError, match="ECoG_ch1"):
         boolcp.open_tensor(path)
 

@@ -1,12 +1,14 @@
 """Every storage answers like a plain array, fits do not depend on it, and what is wrong with data on disk is named."""
 
 import itertools
+import tracemalloc
 
 import naive
 import numpy as np
 import pytest
 from samples import KINDS, random_decomposition, with_gaps
 
+from boolcp import BMP
 from boolcp.contractions import khatri_rao
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.certify import atom_system, judge_bits
@@ -457,6 +459,15 @@ def test_a_tensor_of_zeros_has_no_atoms():
 
 
 # data on disk: memory
+
+
+def test_a_fit_from_disk_forms_nothing_as_large_as_a_long_mode_squared(rng, tmp_path):
+    X = rng.standard_normal((10, 12, 20000), dtype="f4")  # 10 MB; an identity takes 3 GB
+    X = pytest.importorskip("zarr").create_array(tmp_path / "x.zarr", data=X, chunks=(10, 12, 500))
+    tracemalloc.start()
+    BMP(1, random_state=0, n_init=1, max_iter=1, max_memory="8MB").fit(X)
+    assert tracemalloc.get_traced_memory()[1] < 5e7
+    tracemalloc.stop()
 
 
 def test_a_fit_that_needs_x_in_memory_loads_it_or_says_why(rng):

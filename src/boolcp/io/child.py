@@ -11,7 +11,7 @@ import numpy as np
 
 SMALL = 10**8  # bytes of a file whose content is kept
 DEEPEST = 60  # groups within each other
-N_TEXTS = 100  # that are read at a time
+N_TEXTS = 100  # rows of them that are read at a time
 LARGE, DEFLATED = 2**28, 1032  # bytes of a chunk that is looked at, and how many times its bytes zlib can unpack
 PLAIN_FILTERS = {2, 3, 5, 6}  # shuffle, checksum, fewer bits: all others of HDF5 compress
 KEPT: dict = {}
@@ -60,7 +60,7 @@ def look_at_hdf5(path):
                     table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
                 refuse_packed(shown, item)
                 if item.dtype.hasobject and item.shape:
-                    refuse_shared(name, parts_of(item), path)
+                    refuse_shared(name, (item[n : n + N_TEXTS] for n in range(0, len(item), N_TEXTS)), path)
                 is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
                 for reference in np.ravel(np.asarray(item[()], dtype=object)) if is_cell else ():
                     found = file[reference] if reference else item
@@ -90,14 +90,6 @@ def refuse_packed(shown, item):
             total, left = total + len(unpacker.decompress(left, LARGE // 16)), unpacker.unconsumed_tail
         if total > most:
             raise TrapError(f"a chunk of {shown} unpacks to more than it should hold")
-
-
-def parts_of(item, at=()):
-    """Yield the entries of a dataset, at most N_TEXTS at a time."""
-    length, *others = item.shape[len(at) :]
-    step = N_TEXTS // max(int(np.prod(others)), 1)
-    for n in range(0, length, step or 1):
-        yield from [item[(*at, slice(n, n + step))]] if step else parts_of(item, (*at, n))
 
 
 def refuse_shared(name, parts, path):

@@ -182,7 +182,7 @@ def on_disk(file: File, read: Any, *arguments: Any) -> Any:
             return read(copy, *arguments)
         except FileError as error:
             raise FileError(file, error.problem, error.advice) from error
-        except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError) as error:  # encrypted, or of an unknown kind
+        except (zipfile.BadZipFile, zlib.error, EOFError, OSError, RuntimeError) as error:  # RuntimeError: encrypted
             raise FileError(file, f"cannot be unpacked ({error})", "Download the zip again.") from error
 
 

@@ -197,12 +197,11 @@ class Lazy(Complete):
         bases = self._leading([n for n in modes if d[n] > LONG], rank)
         bases |= {n: leading_basis(self, n, rank) for n in modes if d[n] <= LONG}
         core = self.core(bases, self.source.direction(avoid=cut) if d[cut] <= LONG and self.has_gram(cut) else None)
-        found = [bases.get(n, np.eye(d[n])) for n in range(len(d))]
-        for n, U in enumerate(found):
-            if U.shape[1] > rank:  # the cut, and long modes
+        for n, width in enumerate(core.shape):
+            if width > rank:  # the cut, and long modes
                 V = leading_basis(core, n, rank)
-                core, found[n] = reduced(core, n, V), U @ V if n in bases else V
-        return Tucker(core, found, norm2)
+                core, bases[n] = reduced(core, n, V), bases[n] @ V if n in bases else V
+        return Tucker(core, [bases[n] if n in bases else np.eye(d[n]) for n in range(len(d))], norm2)
 
     def _leading(self, modes: Sequence[int], rank: int) -> dict[int, np.ndarray]:
         """Return nearly leading directions of long modes, by power iterations, a pass for each."""

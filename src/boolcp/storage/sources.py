@@ -209,7 +209,9 @@ def in_slabs(X: Any, shape: tuple[int, ...], dtype: np.dtype, chunks: tuple[int,
         X = da.from_array(X, chunks=chunks if X.shape == shape else -1, asarray=False, name=False)
     X = da.asarray(X)
     X = X.map_blocks(plain, dtype, dtype=dtype, meta=np.empty((0,) * X.ndim, dtype=dtype))
-    return da.broadcast_to(X, shape).rechunk(chunks)
+    missing = len(shape) - X.ndim
+    X = X.rechunk([size if X.shape[n] > 1 else -1 for n, size in enumerate(chunks[missing:])])
+    return da.broadcast_to(X, shape, chunks=da.core.normalize_chunks(chunks, shape))
 
 
 def plain(block: Any, dtype: np.dtype) -> np.ndarray:
