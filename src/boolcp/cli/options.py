@@ -51,6 +51,9 @@ class ModelOptions:
     adjacency: Annotated[
         str | None, option("Boolean modes where neighbors tend to agree, e.g. channel,time.", panel="Model")
     ] = None
+    smoothness: Annotated[str, model_option("How much neighbors count, in units of the noise variance, or auto.")] = (
+        "auto"
+    )
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.")] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
@@ -65,6 +68,7 @@ class ModelOptions:
         if self.atom_rank != "block" and not self.atom_rank.isdigit():
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
+        given["smoothness"] = "auto" if self.smoothness == "auto" else float(self.smoothness)
         given["boolean_modes"] = self.modes(X)
         given["adjacency"] = self.adjacency and dict.fromkeys(map(str.strip, self.adjacency.split(",")), "auto")
         given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
