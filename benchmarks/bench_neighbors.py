@@ -285,8 +285,8 @@ def recordings():
     text = (
         "Four atoms, Boolean along the second mode (time, or frequency of anesthesia), a chain: intervals per atom; "
         "overlap (Jaccard) of bits between fits to even and odd slices of the third mode (of anesthesia, channels), "
-        "matched; share of variance. Each without a graph, with it, and with a smoothness of 1000, chosen to show what "
-        "it does; processor time with over without."
+        "matched; share of variance. Each without a graph, with it, and with a smoothness of 1000, the one of 7, 100 "
+        "and 1000 that changes most on these recordings; processor time with over without."
     )
     header = ["recording", "shape", "intervals", "halves", "explained", "time"]
     return text, table(header, rows)

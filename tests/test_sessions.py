@@ -142,7 +142,8 @@ def test_several_files_are_sessions_of_the_command_and_rows_of_the_page(tmp_path
     page = (tmp_path / "out" / "report.html").read_text()
     assert re.findall(r'<th scope="row" class="words">(s\d)</th>', page) == ["s0", "s1", "s2"]
     assert page.count("alone 0.9") + page.count("alone 1.0") >= 4 and ">sessions</th>" in page
-    assert main(["fit", "s0.nc", "-k", "1", "-o", "map", "--adjacency", "channel"]) == 0
-    assert dict(boolcp.load("map").parameters["adjacency"])[0]["edges"]
+    assert main(["fit", "s0.nc", "-k", "1", "-o", "map", "--adjacency", "channel", "--smoothness", "2"]) == 0
+    W = boolcp.load("map")
+    assert dict(W.parameters["adjacency"])[0]["edges"] and W.trust.smoothness[0] > 0
     assert main(["report", "map"]) == 0
     assert re.search(r"on in \d of 10 channels in \d regions?", (tmp_path / "map" / "report.html").read_text())

@@ -61,10 +61,11 @@ def fit_sessions(
     if any(len({X.sizes[dim] for X in arrays}) > 1 and dim not in arrays[0].coords for dim in known):
         raise ValueError("Sessions of different sizes along a shared mode need labels there, as a DataArray has.")
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
-    model = BMP(n_atoms, boolean_modes=over, **options).fit(X, weights=session_weights(X))
+    mode = dims.index(over[0])
+    model = BMP(n_atoms, boolean_modes=[mode], **options).fit(X, weights=session_weights(X))
     W, labels = model.decomposition_, X["session"].values
     places = {str(name): np.flatnonzero(labels == str(name)) for name in named}
-    model.sessions_ = {name: own_part(X.isel({over[0]: at}), W, dims.index(over[0]), at) for name, at in places.items()}
+    model.sessions_ = {name: own_part(X.isel({over[0]: at}), W, mode, at) for name, at in places.items()}
     return model
 
 

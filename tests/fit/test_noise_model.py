@@ -152,8 +152,8 @@ def test_what_a_noise_model_cannot_be_is_named(rng):
     ]:
         with pytest.raises(error, match=words):
             BMP(1, **TRIALS | options).fit(data)
-    with pytest.raises(ValueError, match="complete data and no weights"):
-        BMP(1, noise="separable", **TRIALS).fit(X, weights=np.ones(SHAPE))
+    with pytest.raises(ValueError, match="complete data, and weights along"):
+        BMP(1, noise="separable", **TRIALS).fit(X, weights=1 + np.arange(np.prod(SHAPE)).reshape(SHAPE))
     with pytest.raises(ValueError, match="missing entries"):
         prepare.whiten(xr.DataArray(gaps, dims=DIMS))
     with pytest.raises(ValueError, match="trial"):

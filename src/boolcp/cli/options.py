@@ -46,6 +46,7 @@ class ModelOptions:
     mean: Annotated[bool | None, model_option("Fit the mean over the Boolean mode; default for trials.")] = None
     noise: Annotated[str | None, model_option("white; separable (default for EEG, MEG, ECoG).", words=NOISES)] = None
     adjacency: Annotated[str | None, model_option("Modes where neighbors agree, e.g. channel,time.")] = None
+    smoothness: Annotated[str, model_option("How much neighbors count, in noise variances, or auto.")] = "auto"
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.", words=LOSSES)] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
@@ -60,6 +61,7 @@ class ModelOptions:
         if self.atom_rank != "block" and not self.atom_rank.isdigit():
             raise ValueError(f"--atom-rank takes a number or block, got {self.atom_rank!r}.")
         given["atom_rank"] = "block" if self.atom_rank == "block" else int(self.atom_rank)
+        given["smoothness"] = "auto" if self.smoothness == "auto" else float(self.smoothness)
         given["boolean_modes"] = self.modes(X)
         given["adjacency"] = self.adjacency and dict.fromkeys(map(str.strip, self.adjacency.split(",")), "auto")
         given["mean"] = self.trials(X) is not None if self.mean is None else self.mean
