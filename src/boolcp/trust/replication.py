@@ -32,6 +32,7 @@ ALIKE = 0.7  # |cosine| from which a pattern is the same
 OFTEN = 0.6  # share of the fits from which an atom replicates
 OWN = 0.3  # norm of a pattern beside the others below which they take no part in its amplitude
 DOUBT = 0.65  # of the log odds of bits that is left where the atom is not shown to be on/off (seeds 2000 to 2025)
+FEW, CENTERED = 5, 1e-8  # slices too few for a test of ranks; a mean, over the largest entry, that counts as none
 FIRST = 4  # directions of the first block that is shrunk; each later one ends twice as far
 IN_RUNS = 2.6  # standard errors of the correlation of neighbors
 
@@ -192,7 +193,8 @@ def compare(
     own = [pattern(atom, mode) for atom in atoms.atoms]
     bases = {} if W.noise is None else {n: np.linalg.eigh(S)[1][:, ::-1] for n, S in W.noise.covariances.items()}
     cosine, same = np.zeros((len(fits), K)), np.full((len(fits), K), np.nan)
-    p_values = np.ones((len(fits), K))
+    has_zero = W.mean is None and np.abs(rows.mean(axis=0)).max() > CENTERED * np.abs(rows).max()
+    p_values = np.full((len(fits), K), 1.0 if has_zero and d - min(map(len, places)) > FEW else np.nan)
     totals, counts, means = np.zeros((K, d)), np.zeros((K, d)), [p.copy() for p in own]
     for r, (V, seen) in enumerate(zip(fits, places, strict=True)):
         found = [pattern(atom, mode) for atom in V.atoms]
@@ -211,13 +213,12 @@ def compare(
                 a = np.sign(cos) * strengths[hidden] / (atoms.weights[k] or 1.0)
                 totals[k, hidden] += a
                 counts[k, hidden] += 1
-                if W.mean is None and len(hidden) > 5 and np.any(a):
+                if has_zero and len(hidden) > FEW and np.any(a):
                     b = np.sign(V.weights[j]) * strengths[hidden]  # W has seen these slices, V has not
                     p_values[r, k] = scipy.stats.wilcoxon(b, alternative="greater").pvalue
     held_out = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
     share = np.mean(cosine >= ALIKE, axis=0)
-    with np.errstate(invalid="ignore"):
-        same_bits = np.array([np.nanmean(c) if np.isfinite(c).any() else np.nan for c in same.T])
+    same_bits = np.array([np.nanmean(c) if np.isfinite(c).any() else np.nan for c in same.T])
     trust = judged(W, mode, held_out, p_values, replace(W.trust or Trust(), replication=share, same_bits=same_bits))
     if "single sessions" in over:
         trust = replace(trust, by_session=cosine.T)
@@ -271,8 +272,7 @@ def judged(W: BooleanCP, mode: int, held_out: np.ndarray, p_values: np.ndarray, 
         found = two_groups(a[known])
         evidence[k], groups[k] = found.evidence, found[1:]
         runs[k] = correlated(a[known])
-        if W.mean is None and not runs[k]:
-            p[k] = min(1.0, 2 * float(np.median(p_values[:, k])))
+        p[k] = np.nan if runs[k] else np.minimum(1.0, 2 * np.median(p_values[:, k]))
         n_smaller = min(atom.n_ones, len(atom.z) - atom.n_ones)
         if odds is not None and is_on_off(found.evidence, n_smaller, len(atom.z)):
             sign = np.where(atom.z, 1.0, -1.0)
