@@ -103,8 +103,10 @@ def pursue(fit: Fit, s: State) -> State:
     after = "search" if fit.is_columns else "result"
     if len(s.path) > spec.n_atoms or s.stop_reason:
         return replace(s.at(after), stop_reason=s.stop_reason or "n_atoms")
-    add = add_columns if fit.is_columns else add_block if spec.refine else add_published
-    W = add(fit, s)
+    if spec.refine:
+        W = add_columns(fit, s) if fit.is_columns else next_block(fit.data, s.path[-1], spec, s.rng())
+    else:
+        W = add_published(fit, s)
     if isinstance(W, str):
         return replace(s.at(after), stop_reason=W)
     norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
@@ -128,12 +130,6 @@ def add_columns(fit: Fit, s: State) -> Columns | str:
     V = polish(small, longer, max_iter=N_SWEEPS, tol=max(TOL, part))
     is_lower = V.loss < min(W.loss, small.squared_norm) - spec.tol**2 * small.squared_norm
     return V if is_lower and not V.is_dead().any() else "no descent"
-
-
-def add_block(fit: Fit, s: State) -> BooleanCP | str:
-    """Return the blocks with one more, all blocks and bits decided again."""
-    W = next_block(fit.data, s.path[-1], fit.spec, s.rng())
-    return "no descent" if W is None else W
 
 
 def add_published(fit: Fit, s: State) -> BooleanCP | str:
