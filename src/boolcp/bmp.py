@@ -78,7 +78,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     refine : bool
         Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
-        Maximum number of starts. The search stops when two starts reach the same loss. None: at most 40.
+        Maximum number of starts. It ends when two starts reach the same loss. None: at most 16, 40 of a matrix.
     max_iter : int
         Maximum number of sweeps of a polish.
     sigma : float, optional

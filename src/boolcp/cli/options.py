@@ -50,7 +50,7 @@ class ModelOptions:
     loss: Annotated[str, model_option("squared, huber, poisson or bernoulli.", words=LOSSES)] = "squared"
     nonnegative: Annotated[bool, model_option("Keep real parts at zero or above.", "--nonnegative")] = False
     refine: Annotated[bool, model_option("Correct all factors after the pursuit.")] = True
-    n_init: Annotated[int | None, model_option("Maximal number of starts, 40 by default.")] = None
+    n_init: Annotated[int | None, model_option("Maximal number of starts, 16; of a matrix 40.")] = None
     max_memory: Annotated[str | None, model_option("Memory for data read from disk in slabs, e.g. 3GB.")] = None
     seed: Annotated[int, model_option("Equal seeds give equal results.")] = 0
 

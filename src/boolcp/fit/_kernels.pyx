@@ -117,7 +117,7 @@ cpdef double polish_factors(
     The core X (sizes[0], product of the other sizes) has the mode that is decided first as its rows. `bases` holds the
     U_n (lengths[n], sizes[n]) one after the other, and nothing if they are identities. The factors of all modes are
     rows of F (sum of lengths, K), and column k is Boolean along `column_mode[k]`. Sweeps end when no bit changes and
-    `loss` falls by less than tol of itself plus `least`, or if `n_ahead` sweeps of this pace do not lead `below` another.
+    `loss` falls by less than tol of itself plus `least`, or where `n_ahead` more like the last do not lead `below` a loss.
     NaN if normal equations are singular, with factors spoiled.
     """
     cdef Size K = F.shape[1], n_modes = len(sizes), last = n_modes - 1, b = X.shape[1], i, k, l, m, n, changed, count
@@ -126,7 +126,7 @@ cpdef double polish_factors(
     cdef double[:, :, ::1] grams = np.empty((n_modes, K, K)), work = np.empty((3, max(b, max(sizes)), K))
     cdef double[:, ::1] C = np.empty((starts[n_modes], K)), H = np.empty((K, K)), rows = np.empty((2, max(lengths) * K))
     cdef double[::1] scratch = np.empty(3 * K * K + 2 * max(lengths) * K + 2 * 2 ** np.bincount(column_mode).max())
-    cdef bint is_changed, has_bases = len(bases) > 0
+    cdef bint is_changed, is_settled, has_bases = len(bases) > 0
     T, others = &work[0, 0, 0], &work[1, 0, 0]
     with nogil:
         for n in range(n_modes):
@@ -166,9 +166,8 @@ cpdef double polish_factors(
                 if n == 0:
                     multiply(True, False, b, K, sizes[0], &X[0, 0], &C[0, 0], T)
             earlier, loss = loss, norm2 - 2 * inner(d * K, P, A) + inner(K * K, &H[0, 0], &grams[last, 0, 0])
-            if earlier - loss <= tol * loss + least and not is_changed:
-                break
-            if loss - min(max_iter - count - 1, n_ahead) * (earlier - loss) > below:
+            is_settled = earlier - loss <= tol * loss + least and not is_changed
+            if is_settled or loss - min(max_iter - count - 1, n_ahead) * (earlier - loss) > below:
                 break
     return loss
 

@@ -37,8 +37,8 @@ class Term(NamedTuple):
     is_fixed: bool = False
 
 
-def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | None:
-    """Return W with one block atom more and all blocks and bits decided again; None if no atom lowers the loss."""
+def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | str:
+    """Return W with one block atom more and all blocks and bits decided again, or why there is none."""
     fitting = Backfit(data, spec.tol**2 * data.squared_norm)
     pairs = zip(W.atoms, W.weights, strict=True)
     terms = [Term(atom.mode, atom.z, np.ascontiguousarray(weight * atom.dense_block())) for atom, weight in pairs]
@@ -48,7 +48,7 @@ def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator
         longer = fitting.extend(terms, spec.modes, rng, is_joint)
         if len(longer) > len(terms) and fitting.measure(longer) < loss:
             return assembled(data, longer)
-    return None
+    return "no descent"
 
 
 def assembled(data: Storage, terms: Sequence[Term]) -> BooleanCP:

@@ -256,13 +256,12 @@ def by_size(W: BooleanCP) -> BooleanCP:
 def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
     """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
 
-    What chance gives is subtracted. Large tensors are judged by some of their slices along the Boolean mode. Nothing
-    for data with gaps, under a loss, or on disk.
+    What chance gives is subtracted; some slices stand for large data. Nothing with gaps, under a loss, or on disk.
     """
     is_other = data.weights is not None or W.deviance is not None or data.n_passes
     if is_other or len(W.members) != 1:
         return ()
-    R, found, (boolean,) = data.residual(replace(W, mean=None)), [], W.members
+    R, found, (boolean,) = data.residual(replace(W, mean=None)), [0.0] * len(data.shape), W.members
     n_slices = max(MIN_SLICES, int(MAX_WORK / n_columns(data, boolean) / max(data.shape)))
     if n_slices < (d := data.shape[boolean]):
         some = np.linspace(0, d - 1, n_slices).astype(int)
@@ -274,7 +273,5 @@ def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
                 return ()
             sizes = np.sqrt(np.maximum(C.diagonal(), UNSEEN * C.trace()))
             r2 = float(np.sum((C / np.outer(sizes, sizes)) ** 2) - d) / max(d * (d - 1), 1)
-            found.append(float(np.sqrt(max(r2 - 1 / n_columns(R, mode), 0.0))))
-        else:
-            found.append(0.0)
+            found[mode] = float(np.sqrt(max(r2 - 1 / n_columns(R, mode), 0.0)))
     return tuple(found)

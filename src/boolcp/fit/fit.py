@@ -50,11 +50,10 @@ from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
 N_SWEEPS, PURSUED = 20, 1e-4  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
-N_ROUNDS = 4  # times as many sweeps over small data
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
 FEW = 10  # observed entries for each free number below which there are many local minima
 N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
-FINAL = 1e-7  # relative fall of the loss that ends the last polish; not tuned
+N_ROUNDS, FINAL = 4, 1e-7  # times as many sweeps over small data, and the relative fall that ends the last polish
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 1  # sweeps over observed entries of each estimate of the path; not tuned
 DEPENDENT = 1e-10  # squared distance to the span of the active atoms, relative to |M|^2, that counts as none
@@ -119,7 +118,7 @@ def pursue(fit: Fit, s: State) -> State:
     if fit.is_columns:
         W = add_columns(fit, s)
     elif spec.refine:  # all blocks and bits decided again
-        W = next_block(fit.data, s.path[-1], spec, s.rng()) or "no descent"
+        W = next_block(fit.data, s.path[-1], spec, s.rng())
     else:  # Algorithm 1 as printed
         found = greedy_atom_search(fit.data.residual(s.path[-1]), spec, s.rng(), certify=spec.certify)
         W = corrected(fit.data, s.path[-1], found, spec.tol)
@@ -257,7 +256,8 @@ def ridge(fit: Fit, s: State) -> State:
         return s.at("neighbors" if spec.graphs else "result")
     has_gaps = n_observed(data) < np.prod(data.shape, dtype=float)
     if not has_gaps or not isinstance(data, Weighted) or data.loss.name != "squared" or data.nonnegative:
-        return s.then(best=lowest(W, polish(data, W, max_iter=spec.max_iter, tol=FINAL)))
+        found = polish(data, W, max_iter=spec.max_iter, tol=FINAL)
+        return s.then(best=found if found.loss < W.loss else W)
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
     n_sweeps = min(spec.max_iter, N_RIDGE)
     found = polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance)

@@ -27,8 +27,7 @@ POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 N_LONG, N_SHORT = 3, 20  # starts with as many, and sweeps of most others; by other recordings than the benchmarks'
-N_SPANS = 15  # sets of rows from which bits in the span are completed; by other seeds than those of golden.py
-N_ROWS = 100  # by which these bits are judged first; not tuned
+N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
 KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
@@ -120,8 +119,8 @@ def refined_start(
     """Return what start number `count` leads to: relaxed, rounded and polished, unless it ends far above a loss.
 
     The first is W, the pursuit's estimate. Those of a matrix have bits in the span of its leading directions. Others
-    are eigenvectors of slice pencils, and random factors. Where the first do not agree, the best real factors are far
-    from Boolean ones: then a short relaxation leads to a lower loss than a long one.
+    are eigenvectors of slice pencils, and random factors. If none agree, real factors that fit best are far from
+    Boolean: most of these starts are relaxed for a short time, which leads to a lower loss.
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)

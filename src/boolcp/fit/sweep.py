@@ -40,13 +40,7 @@ CLEAR = 1e-5  # a pivot above this part of the largest diagonal entry: no eigenv
 
 
 def polish(
-    data: Storage,
-    W: Columns,
-    *,
-    max_iter: int = 50,
-    tol: float = TOL,
-    variance: float = 0.0,
-    below: float = float("inf"),
+    data: Storage, W: Columns, *, max_iter: int = 50, tol: float = TOL, variance: float = 0.0, below: float = np.inf
 ) -> Columns:
     """Return the columns after sweeps until no bit changes and the loss falls by less than `tol` of it.
 
@@ -57,9 +51,8 @@ def polish(
     here, loss = W, float("inf")
     for count in range(max_iter):
         here, is_changed = sweep(data, here, variance)
-        if is_settled(data, here, loss, is_changed, tol):
-            break
-        if here.loss - min(max_iter - count - 1, N_AHEAD) * (loss - here.loss) > below:
+        ahead = min(max_iter - count - 1, N_AHEAD) * (loss - here.loss)
+        if is_settled(data, here, loss, is_changed, tol) or here.loss - ahead > below:
             break
         loss = here.loss
     return replace(here, loss=max(here.loss, 0.0))
