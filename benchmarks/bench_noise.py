@@ -27,6 +27,7 @@ from boolcp.metrics import hamming_error, rmse
 
 COMMAND = "python benchmarks/bench_noise.py"
 FIRST_SEED = 30000
+LOST = 0.05  # share of bits
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "noise.png"
 DENSE = {60: (4, 8, 12, 16, 22), 150: (10, 20, 30, 40)}
 SPARSE = {60: (2, 4, 5, 6, 8), 150: (5, 10, 15, 20)}
@@ -178,9 +179,32 @@ def main():
     jobs = plan(options.seeds, options.large_seeds)
     rows = collect(measure, jobs, RESULTS / "noise.csv", command, jobs=options.jobs, packages=("tensorly",))
     text = __doc__.split("\n\n", 1)[1].strip()
-    parts = ["# Where it breaks: bits and errors as the noise grows", text, failures(rows), summarize(rows)]
+    parts = ["# Where it breaks: bits and errors as the noise grows", text]
+    parts += [failures(rows), predictions(rows), summarize(rows)]
     write("noise.md", command, parts, "tensorly")
     draw(rows).savefig(IMAGE, dpi=300)
+
+
+def predictions(rows):
+    """Return a table of what sigma* predicts: below it hardly a bit is lost by the search, above it many are."""
+    found, lines = groups(rows), []
+    for case, (d, n_atoms, *_) in CASES.items():
+        levels = {sigma: here for (name, sigma), here in found.items() if name == case}
+        shares = {
+            sigma: (mean(here, "wrong bits, default") - mean(here, "wrong bits, known u and w")) / (d * n_atoms)
+            for sigma, here in levels.items()
+        }
+        limit = mean(all_levels(found, case), "sigma*")
+        right = sum((share >= LOST) == (sigma > limit) for sigma, share in shares.items())
+        cells = ", ".join(f"{sigma:g}: {100 * share:.1f} %" for sigma, share in shares.items())
+        lines.append([case, f"{limit:.1f}", cells, f"{right} of {len(shares)}"])
+    head = [
+        "case",
+        "sigma*",
+        "bits lost beyond those with known columns, by sigma",
+        "levels on the predicted side of 5 %",
+    ]
+    return table(head, lines)
 
 
 def failures(rows):

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 sys.path.append(str(Path(__file__).parents[1] / "benchmarks"))
-common, quotes = importlib.import_module("common"), importlib.import_module("quotes")
-reproduce = importlib.import_module("reproduce")
-HEAD = "Made by `python benchmarks/bench_truth.py` (commit abc, code {}, 2 cores)."
+common = pytest.importorskip("common", reason="the benchmarks are not there")
+quotes, reproduce = importlib.import_module("quotes"), importlib.import_module("reproduce")
+COMMAND = "python benchmarks/bench_truth.py"
 
 
 def test_pages_quote_the_tables_and_old_tables_say_so():
@@ -31,29 +31,24 @@ def test_the_stamp_is_that_of_code_not_of_words():
     assert common.stripped(code) == common.stripped(same) != common.stripped(code.replace("return x", "return 2 * x"))
 
 
-@pytest.mark.parametrize("end", ["\n\n| a |\n| --- |\n| 1 |\n", "\n"])
-def test_a_table_of_other_code_is_marked_once(end):
+def test_a_table_of_other_code_is_marked_once():
     now = common.fingerprint("benchmarks/bench_truth.py")
-    new, old = (f"# Title\n\n{HEAD.format(code)}{end}" for code in (now, "0123456789"))
+    new, old = (f"# Title\n\nMade by `{COMMAND}` (code {code}).\n\n| a |\n" for code in (now, "0123456789"))
     marked = quotes.marked(old)
     assert quotes.marked(new) == new and marked.count(common.OLD) == 1 and quotes.marked(marked) == marked
     assert quotes.marked(marked.replace("0123456789", now)) == new
 
 
-def test_a_run_that_was_ended_continues(tmp_path):
-    seen, path, command = [], tmp_path / "toy.csv", "python benchmarks/bench_truth.py"
+def test_a_run_that_was_ended_continues_with_rows_of_this_code(tmp_path):
+    seen, path = [], tmp_path / "toy.csv"
 
     def run(job):
         seen.append(job["seed"])
-        if job["seed"] == 99:
-            raise RuntimeError("interrupted")
-        yield {"value": 0.5 * job["seed"]}
+        yield {"value": 1 / job["seed"]}
 
-    with pytest.raises(RuntimeError, match="interrupted"):
-        common.collect(run, [{"seed": 1}, {"seed": 99}], path, command)
-    assert not path.exists()
-    rows = common.collect(run, [{"seed": 1}, {"seed": 2}], path, command)
-    assert seen == [1, 99, 2] and [row["value"] for row in rows] == ["0.5", "1"] and common.is_made(path, command)
+    with pytest.raises(ZeroDivisionError):
+        common.collect(run, [{"seed": 1}, {"seed": 0}], path, COMMAND)
+    rows = common.collect(run, [{"seed": 1}, {"seed": 2}], path, COMMAND)
+    assert seen == [1, 0, 2] and [row["value"] for row in rows] == ["1", "0.5"] and common.is_made(path, COMMAND)
     path.write_text(path.read_text().replace(common.fingerprint("benchmarks/bench_truth.py"), "0"))
-    common.collect(run, [{"seed": 1}], path, command)
-    assert seen == [1, 99, 2, 1]  # rows of other code are not kept
+    assert common.collect(run, [{"seed": 1}], path, COMMAND) and seen[3:] == [1]
