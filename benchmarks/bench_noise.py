@@ -29,7 +29,7 @@ COMMAND = "python benchmarks/bench_noise.py"
 FIRST_SEED = 30000
 LOST = 0.05  # share of bits
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "noise.png"
-DENSE = {60: (4, 8, 12, 16, 22), 150: (10, 20, 30, 40)}
+DENSE = {60: (4, 8, 12, 16, 22), 150: (20, 30, 40, 50)}
 SPARSE = {60: (2, 4, 5, 6, 8), 150: (5, 10, 15, 20)}
 # name: size, atoms, share of ones, Boolean modes, noise levels
 CASES = {
@@ -149,7 +149,7 @@ def draw(rows):
                 errors = [[mean(found[case, sigma], f"RMSE, {one}") for sigma in levels] for one in (name, METHODS[2])]
                 bottom.plot(levels, np.divide(*errors), **look)
         for ax in (top, bottom):
-            ax.axvline(mean(all_levels(found, case), "sigma*"), color="0.5", linestyle=":", linewidth=1.0, zorder=0)
+            ax.axvline(mean(all_levels(found, case), "sigma*"), color="0.5", linestyle=":", label="$\\sigma^*$")
             ax.tick_params(labelsize=7)
             ax.spines[["top", "right"]].set_visible(False)
         size, rest = case.split(", ", 1)
@@ -163,8 +163,9 @@ def draw(rows):
     for unused in axes.reshape(n_bands, 2, n_across)[-1, :, len(cases) - 4 * (n_bands - 1) :].flat:
         unused.remove()
     handles = {line.get_label(): line for ax in axes[:2, 0] for line in ax.lines}
+    names = [*METHODS, "$\\sigma^*$"]
     figure.legend(
-        [handles[name] for name in METHODS], METHODS, loc="outside lower center", ncols=4, fontsize=7.5, frameon=False
+        [handles[name] for name in names], names, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False
     )
     return figure
 
@@ -187,7 +188,7 @@ def main():
 
 def predictions(rows):
     """Return a table of what sigma* predicts: below it hardly a bit is lost by the search, above it many are."""
-    found, lines = groups(rows), []
+    found, lines, total = groups(rows), [], np.zeros(2, dtype=int)
     for case, (d, n_atoms, *_) in CASES.items():
         levels = {sigma: here for (name, sigma), here in found.items() if name == case}
         shares = {
@@ -196,15 +197,12 @@ def predictions(rows):
         }
         limit = mean(all_levels(found, case), "sigma*")
         right = sum((share >= LOST) == (sigma > limit) for sigma, share in shares.items())
+        total += right, len(shares)
         cells = ", ".join(f"{sigma:g}: {100 * share:.1f} %" for sigma, share in shares.items())
         lines.append([case, f"{limit:.1f}", cells, f"{right} of {len(shares)}"])
-    head = [
-        "case",
-        "sigma*",
-        "bits lost beyond those with known columns, by sigma",
-        "levels on the predicted side of 5 %",
-    ]
-    return table(head, lines)
+    lines.append(["all", "", "", f"{total[0]} of {total[1]}"])
+    lost = "bits lost beyond those with known columns, by sigma"
+    return table(["case", "sigma*", lost, "levels on the predicted side of 5 %"], lines)
 
 
 def failures(rows):

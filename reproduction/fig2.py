@@ -24,7 +24,7 @@ def plan(*, quick=False, seeds=None):
     return [
         {"group": group, "condition": condition, "size": 64 if quick else 128, "task": task}
         | {"seed": n, "method": name}
-        for n in range((1 if quick else 3) if seeds is None else seeds)
+        for n in range((1 if quick else 2) if seeds is None else seeds)
         for group, condition in (sources[:1] + sources[-1:] if quick else sources)
         for task in ("denoise", "complete")
         for name in NAMES
