@@ -11,8 +11,10 @@ halves    Fits to two random halves of the samples. A pattern recurs if the best
           other half at a cosine of at least 0.8, as it is or reversed.
 labels    Codes of the samples, found without their classes: balanced accuracy of a logistic regression, 5 folds.
 
-Errors are squared distances to the truth (repeats: less the noise of the truth itself) over those of a constant; *mean*
-is the mean over the samples alone. `python benchmarks/bench_truth.py` writes results/truth.csv and truth.md.
+Errors are squared distances to the truth (repeats: less the noise of the truth itself, so that they may fall below zero
+by chance) over those of a constant; *mean* is the mean over the samples alone.
+
+`python benchmarks/bench_truth.py` writes results/truth.csv and truth.md.
 """
 
 import argparse

@@ -40,7 +40,7 @@ class Table(NamedTuple):
 TABLES = [
     Table("reproduction/fig1.py", "fig1.csv", 25),
     Table("reproduction/fig2.py", "fig2.csv", 30),
-    Table("reproduction/theory.py", "theory.csv", 12),
+    Table("reproduction/theory.py", "theory.csv", 3),
     Table("reproduction/fig4.py", "fig4.csv", 0.5),
     Table("reproduction/fig3.py", "fig3.csv", 0.2),
     Table("benchmarks/bench_noise.py --seeds 8 --large-seeds 2", "noise.md", 20),

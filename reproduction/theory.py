@@ -237,7 +237,7 @@ def percent(share, digits=1):
 def draw(table):
     """Return the figure: Theorems 1 and 2 along three paths, Theorem 3, Theorem 4 in three variables, time."""
     canvas, axes = style.figure(2, 4, 5.6)
-    titles = {PUBLISHED: "Thm 1, 2: as published", PURSUIT: "Thm 1, 2: rank one", OPTIMUM: "Thm 1: Eq. (3), noise"}
+    titles = {PUBLISHED: "Thm 1, 2: printed", PURSUIT: "Thm 1, 2: rank one", OPTIMUM: "Thm 1: Eq. (3)"}
     for ax, (case, title) in zip(axes[0], titles.items(), strict=False):
         draw_convergence(ax, table[(table["theorem"] == "1 and 2") & (table["case"] == case)])
         ax.set_title(title)
@@ -272,7 +272,7 @@ def draw_recovery(ax, rows):
             found, x = rows[(rows["case"] == case) & (rows["method"] == method)]["value"], at + 0.27 * (i - 1)
             ax.bar(x, found.mean(), width=0.25, color=color, label=None if at else method)
             ax.vlines(x, *interval(found), color="0.45", linewidth=1.0)
-    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5)
+    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5.5)
     ax.set(ylim=(0, 1.05), ylabel="share recovered", title="Thm 3 (bars: 95 %)")
 
 
