@@ -104,15 +104,23 @@ def spikes(n_trials=300):
     return standardize(X, per_channel=False)
 
 
-def eeglab_epochs():
-    """Return voltage around the stimuli that a response follows, channel x time x trial, (32, 38, 74)."""
+def eeglab_stimuli():
+    """Return the recording, and onset and reaction time, in seconds, of each stimulus that a response follows."""
     from boolcp import open_tensor, prepare
 
     X = open_tensor(data_folder() / "eeglab_sample" / "eeglab_data.set")
     events = prepare.list_events(X)
     onset, name = np.asarray(events["onset"], dtype=float), np.asarray(events["condition"])
     followed = np.flatnonzero((name[:-1] == "square") & (name[1:] == "rt"))
-    X = prepare.cut_trials(prepare.resample(X, 32), (-200, 1000), events={"onset": onset[followed]})
+    return X, onset[followed], onset[followed + 1] - onset[followed]
+
+
+def eeglab_epochs():
+    """Return voltage around the stimuli that a response follows, channel x time x trial, (32, 38, 74)."""
+    from boolcp import prepare
+
+    X, onset, _ = eeglab_stimuli()
+    X = prepare.cut_trials(prepare.resample(X, 32), (-200, 1000), events={"onset": onset})
     X = np.asarray(prepare.baseline(X, -0.2, 0.0), dtype=float)
     return standardize(X[:, ~np.isnan(X).any(axis=(0, 2))])  # half of the trials end one sample earlier
 
