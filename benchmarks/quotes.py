@@ -130,6 +130,8 @@ def filled(text):
             value = whole(*rest) if name == "table" else cell(name, *rest)
         return f"<!--{found[1]}-->{value}<!--end-->"
 
+    if re.search(r"^<!--(?!table|end)\w", text, flags=re.MULTILINE):
+        raise ValueError("A quote begins a line, where Markdown takes it for HTML: move a word before it.")
     return QUOTE.sub(fill, text)
 
 
