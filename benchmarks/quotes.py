@@ -19,7 +19,7 @@ from common import OLD, RESULTS, ROOT, heads, is_current, table
 FIGURES = ROOT / "docs" / "reproduction"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), ROOT / "paper" / "paper.md"]
 QUOTE = re.compile(r"<!--([\w:.;,^'()=*+%/-]+)-->(.*?)<!--end-->", flags=re.DOTALL)
-NAMED = re.compile(r"\b(\w+)\.(?:md|csv)\b")
+NAMED = re.compile(r"(?:results/|reproduction/|`)(\w+)\.(?:md|csv)\b")
 
 
 # tables
