@@ -38,7 +38,7 @@ class Table(NamedTuple):
 
 
 TABLES = [
-    Table("reproduction/fig1.py", "fig1.csv", 25),
+    Table("reproduction/fig1.py", "fig1.csv", 15),
     Table("reproduction/fig2.py", "fig2.csv", 30),
     Table("reproduction/theory.py", "theory.csv", 3),
     Table("reproduction/fig4.py", "fig4.csv", 0.5),
