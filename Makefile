@@ -9,7 +9,7 @@ COMPILER := $(firstword $(foreach name,$(firstword $(CC)) gcc clang,$(shell comm
 ZIG = $(CURDIR)/$(shell ls $(VENV)/lib/python3*/site-packages/ziglang/zig)
 COMPILE = $(if $(COMPILER),CC="$(if $(shell command -v $(firstword $(CC))),$(CC),$(COMPILER))",CC="$(ZIG) cc -mcpu=baseline" LDSHARED="$(ZIG) cc -shared")
 
-.PHONY: demo test golden test-all test-versions test-extras test-lowest coverage fuzz lint types bench reproduce docs clean
+.PHONY: demo test golden test-all test-versions test-extras test-lowest coverage fuzz lint types reproduce docs clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -100,19 +100,19 @@ lint: $(VENV)/dev.stamp
 types: $(VENV)/dev.stamp
 	$(BIN)/mypy
 
-bench: $(VENV)/bench.stamp
-	set -e; for script in benchmarks/bench_*.py; do $(BIN)/python $$script; done
-
 # losses, bits and times of about fifty fits beside the table that is kept: a few minutes, status 1 if one is worse
 golden: $(VENV)/dev.stamp
 	$(BIN)/python benchmarks/golden.py
 
-# the paper's figures and theorems: rows of the tables that this code has made are kept. An hour on two free cores; QUICK=1
-# makes smaller ones beside them in minutes. Real recordings come from the folder BOOLCP_DATA, without it there are none
-REPRODUCTION := docs/reproduction
+# every table and figure that a page quotes, two at a time, those of this code are kept: about two hours on two free cores.
+# Recordings come from the folder BOOLCP_DATA. QUICK=1: figures and theorems on small tensors, in a folder of their own
 JOBS ?= 2
-reproduce: $(VENV)/dev.stamp
-	set -e; for name in fig3 fig4 theory fig2 fig1; do $(BIN)/python reproduction/$$name.py $(if $(QUICK),--quick) --jobs $(JOBS) -o $(REPRODUCTION); done
+reproduce: $(VENV)/bench.stamp
+ifdef QUICK
+	set -e; for name in fig3 fig4 theory fig2 fig1; do $(BIN)/python reproduction/$$name.py --quick --jobs $(JOBS) -o .reproduce/quick; done
+else
+	$(BIN)/python benchmarks/reproduce.py --jobs $(JOBS)
+endif
 
 # always from scratch, so that no page of a name that is gone is left
 GALLERY ?= 1

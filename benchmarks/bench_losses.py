@@ -11,14 +11,13 @@ import argparse
 import contextlib
 import io
 import logging
-import re
 import time
 import warnings
 from itertools import pairwise
 
 import numpy as np
 from bench_trust import EDGES, calibration_cells, pairs
-from common import RESULTS, environment, spread, table
+from common import spread, table, write_section
 from golden import deviances
 from real_data import data_folder, missing_reason
 
@@ -94,7 +93,6 @@ def bench_weights():
     zero = boolcp.decompose(X, 3, weights=mask.astype(float), random_state=0).to_tensor()
     masked = np.abs(zero - boolcp.decompose(X, 3, mask=mask, random_state=0).to_tensor()).max()
     return [
-        "## Weights: noise from 1 to 10 along mode 0 of 40 x 50 x 60, 4 atoms",
         "Errors are root mean squares in units of the noise of each entry.",
         table(["seed", "wrong bits: no weights", "weights", "error: no weights", "weights"], rows),
         f"Integer weights against repeated slices: largest difference {same:.1e}. Weights 0 and 1 against a mask: "
@@ -107,7 +105,7 @@ def bench_nonnegative():
     added = "With added noise of 1 the data have negative entries; the other methods get them cut at zero."
     times = "Data times gamma noise (mean 1, variance 0.25), which have no negative entries: all methods get the same."
     both = [added, nonnegative_table(False), times, nonnegative_table(True)]
-    return ["## Nonnegative parts: 20 x 22 x 24, 3 atoms, mean 1", *both]
+    return both
 
 
 def nonnegative_table(is_positive):
@@ -165,7 +163,7 @@ def bench_huber():
             ratios = f"{errors[1] / errors[0]:.3f}", f"{s / t:.1f}"
             rows.append([seed, name, *wrong, *(f"{e:.4f}" for e in errors), *ratios])
     head = ["seed", "data", "wrong bits: squares", "Huber", "RMSE: squares", "Huber", "ratio", "time ratio"]
-    return ["## Huber: 40 x 50 x 60, 3 atoms, noise 1, 2 % replaced by artifacts of 50", table(head, rows)]
+    return [table(head, rows)]
 
 
 def deviance(loss, x, m):
@@ -218,9 +216,7 @@ def bench_counts(name, sizes):
     head = ["mean", "seed", "wrong bits: squares", name, "deviance: squares", name, "pyttb"]
     head += ["error / mean: squares", name, "pyttb", "seconds: squares", name, "pyttb"]
     head += ["time ratio"]
-    title = "Poisson" if name == "poisson" else "Bernoulli"
     return [
-        f"## {title}: 20 x 22 x 24, 3 atoms",
         "pyttb fits a nonnegative CP of rank 3 with `gcp_opt` (L-BFGS-B): as many columns, all of them real "
         "where boolcp has bits. Deviances are those of the data that were fitted: lower is closer, not better.",
         table(head, rows),
@@ -261,7 +257,6 @@ def bench_confidence():
         rows.append([name, size, f"{n_matched} of {3 * len(BIT_SEEDS)}", *found])
     heads = ["", "mean", "atoms matched", *(f"{100 * a:.0f} to {100 * b:.0f} %" for a, b in pairwise(EDGES))]
     return [
-        "## Confidence of bits under a loss: 20 x 22 x 24, 3 atoms",
         f"Bits of the atoms that match a true one (cosine of the real parts above 1/2), seeds {BIT_SEEDS[0]} to "
         f"{BIT_SEEDS[-1]}. In each cell: wrong bits in percent of all bits with this confidence (what it promises; how "
         "many bits).",
@@ -292,12 +287,11 @@ def bench_spikes():
     head = ["seed", "squares", "Poisson, 4 atoms", "its parameters", "5 atoms", "its parameters"]
     head += ["pyttb, rank 3 (534)", "pyttb, rank 4 (712)"]
     head += ["seconds: squares", "Poisson", "pyttb 3", "pyttb 4", "time ratio"]
-    title = "## Spikes of motor cortex (30 units x 100 bins x 50 trials), 4 atoms"
     text = (
         "Mean deviance of 10 % of the entries, which were held out. That of squares is large because they predict "
         "negative counts: it is no comparison. The bits of boolcp come on top of its real parameters."
     )
-    return [title, text, table(head, rows)]
+    return [text, table(head, rows)]
 
 
 def bench_artifact():
@@ -329,7 +323,7 @@ def bench_artifact():
         f"{np.abs(X).max():.0f} standard deviations on all channels. RMSE of 10 % of the entries of the other "
         "trials, which were held out."
     )
-    return ["## Huber on a recording with an artifact, 4 atoms", text, table(head, rows)]
+    return [text, table(head, rows)]
 
 
 PARTS = {
@@ -341,6 +335,16 @@ PARTS = {
     "confidence": bench_confidence,
     "spikes": bench_spikes,
     "artifact": bench_artifact,
+}
+TITLES = {
+    "weights": "Weights: noise from 1 to 10 along mode 0 of 40 x 50 x 60, 4 atoms",
+    "nonnegative": "Nonnegative parts: 20 x 22 x 24, 3 atoms, mean 1",
+    "huber": "Huber: 40 x 50 x 60, 3 atoms, noise 1, 2 % replaced by artifacts of 50",
+    "poisson": "Poisson: 20 x 22 x 24, 3 atoms",
+    "bernoulli": "Bernoulli: 20 x 22 x 24, 3 atoms",
+    "confidence": "Confidence of bits under a loss: 20 x 22 x 24, 3 atoms",
+    "spikes": "Spikes of motor cortex (30 units x 100 bins x 50 trials), 4 atoms",
+    "artifact": "Huber on a recording with an artifact, 4 atoms",
 }
 
 
@@ -363,17 +367,11 @@ def main():
         names = [name for name in names if name not in ("spikes", "artifact")]
     warm_up()
     logging.disable(logging.WARNING)  # of pyttb, one for each step
-    page, made = RESULTS / "losses.md", "Made by `python benchmarks/bench_losses.py {}` ({})."
-    before = page.read_text().rstrip() if page.exists() else ""
-    found = re.findall(r"^(## [^\n]*\n\nMade by `python \S+ (\w+)`.*?)(?=\n\n## |\Z)", before, flags=re.S | re.M)
-    sections = {name: text for text, name in found}
+    titles = ["Weights, nonnegative parts, losses", *TITLES.values()]
     for name in names:
-        title, *rest = PARTS[name]()
-        how = made.format(name, environment("tensorly", "tensortools", "pyttb"))
-        sections[name] = "\n\n".join([title, how, *rest])
-        print(sections[name], flush=True)
-        kept = [sections[each] for each in PARTS if each in sections]
-        page.write_text("\n\n".join(["# Weights, nonnegative parts, losses", *kept]) + "\n")
+        command = f"python benchmarks/bench_losses.py {name}"
+        parts = [TITLES[name], *PARTS[name]()]
+        write_section("losses.md", titles, command, parts, "tensorly", "tensortools", "pyttb")
 
 
 if __name__ == "__main__":

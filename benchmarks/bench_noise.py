@@ -1,39 +1,36 @@
 """Where a fit breaks as the noise grows, and where every fit does: wrong bits, error and failures of the search.
 
-Each tensor is fitted by the default, by a polish that starts at the truth, by CP-ALS of TensorLy (the best of three
-starts), and its bits are decided with all real columns and weights known. A search failure is a fit whose loss is above
-that of the polish from the truth by more than 0.01 sigma^2. The seeds (30000, 30001, ..) were not used in development.
+Each tensor is fitted by the default, by a polish that starts at the truth, by CP-ALS of TensorLy with as many starts as
+the search of the default made (at least five), and its bits are decided with all real columns and weights known. A
+search failure is a fit whose loss is above that of the polish from the truth by more than 0.01 sigma^2. The seeds
+(30000, 30001, ..) were not used in development. Seconds are processor time. At 150^3 CP-ALS is run on the first seed
+alone.
 
-Rows are written one by one, seed after seed through all cases and levels. A run that is ended continues with the rows
-that are missing; `--refit` also repeats what boolcp does in rows of other commits, and keeps CP-ALS; `--anew` begins
-again. Each row names the commit it was made with. Seconds are processor time. At 150^3 CP-ALS takes most of the time:
-`--large-cp` is the number of seeds on which it is run, and its mean is over these.
+sigma* = |atom| / (sum of sqrt(d) over the real modes + sqrt(0.405 d_n)) is the noise at which the best atom of pure
+noise is as large as the median atom: a dotted line in the figure. Beyond it no search can tell them apart.
 """
 
 import argparse
-import csv
-import shlex
-import sys
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-import tensorly
 from bench_refine import from_truth
-from common import RESULTS, commit, table, write
+from common import RESULTS, collect, count_starts, table, write
 from golden import best_rows
 from matplotlib.figure import Figure
-from tensorly.decomposition import parafac
 
 from boolcp import BMP, BooleanCP, contractions
+from boolcp.baselines import CP
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
 
 COMMAND = "python benchmarks/bench_noise.py"
 FIRST_SEED = 30000
+LOST = 0.05  # share of bits
 IMAGE = Path(__file__).parents[1] / "docs" / "images" / "noise.png"
-DENSE = {60: (4, 8, 12, 16, 22), 150: (10, 20, 30, 40)}
+DENSE = {60: (4, 8, 12, 16, 22), 150: (20, 30, 40, 50)}
 SPARSE = {60: (2, 4, 5, 6, 8), 150: (5, 10, 15, 20)}
 # name: size, atoms, share of ones, Boolean modes, noise levels
 CASES = {
@@ -61,72 +58,44 @@ def known_columns(X, truth):
     return BooleanCP(truth.shape, atoms, truth.weights)
 
 
-def cp_error(X, clean, rank, seed):
-    """Return the RMSE of the CP decomposition with the lowest loss: one SVD start, two random ones."""
-    fits = []
-    for start in range(3):
-        init = "svd" if start == 0 else "random"
-        found = tensorly.cp_to_tensor(parafac(X, rank, init=init, random_state=seed + start, tol=1e-6, n_iter_max=100))
-        fits.append((np.sum((X - found) ** 2), np.sqrt(np.mean((found - clean) ** 2))))
-    return float(min(fits)[1])
+def breakdown(truth):
+    """Return sigma*, at which the best atom of pure noise has the norm of the median atom."""
+    norms = np.abs(truth.weights) * np.sqrt([atom.n_ones for atom in truth.atoms])
+    d, n = np.array(truth.shape), truth.atoms[0].mode
+    edge = np.sum(np.sqrt(np.delete(d, n))) + np.sqrt(0.405 * d[n])
+    return float(np.median(norms) / edge)
 
 
-def measure(d, n_atoms, p, modes, sigma, seed, cp=None):
-    """Return the wrong bits and errors of all methods on one tensor, and whether the search failed.
-
-    `cp` is the error of CP-ALS, if it is known, or nan to leave it out.
-    """
+def measure(job):
+    """Yield the wrong bits and errors of all methods on one tensor, and whether the search failed."""
+    d, n_atoms, p, modes, _ = CASES[job["case"]]
+    sigma, seed = job["sigma"], job["seed"]
     options = {} if modes is None else {"boolean_modes": modes}
     X, clean, truth = make_boolean_cp((d, d, d), n_atoms, p=p, noise=sigma, random_state=seed, **options)
     n_bits = d * n_atoms
     start = time.process_time()
-    model = BMP(n_atoms, boolean_modes=modes, random_state=seed).fit(X)
+    model = BMP(n_atoms, boolean_modes=modes, random_state=seed)
+    n_starts = count_starts(model, X)
     seconds = time.process_time() - start
     best, loss = from_truth(X, truth, keeps_bits=False)
     found = model.decomposition_, known_columns(X, truth), best
     row = {f"wrong bits, {name}": n_bits * hamming_error(W, truth) for name, W in zip(METHODS, found, strict=False)}
     row |= {f"RMSE, {name}": rmse(W, clean) for name, W in zip(METHODS, found, strict=False)}
-    row["RMSE, CP-ALS"] = cp_error(X, clean, n_atoms, seed) if cp is None else cp
+    row["RMSE, CP-ALS"] = np.nan
+    if d <= 60 or seed == FIRST_SEED:
+        row["RMSE, CP-ALS"] = rmse(CP(n_atoms, n_init=max(5, n_starts), random_state=seed).fit(X).decomposition_, clean)
     row["failed"] = int(np.sum((X - found[0].to_tensor()) ** 2) > 2 * loss + 0.01 * sigma**2)
-    return row | {"seconds": seconds}
+    yield row | {"starts": n_starts, "sigma*": breakdown(truth), "seconds": seconds}
 
 
-def tasks(names, n_seeds, n_large):
-    """Yield case, noise level and seed of each tensor, seed by seed, so that a run that is ended has some of each."""
-    for at in range(max(n_seeds, n_large)):
-        for name in names:
-            if at < (n_seeds if CASES[name][0] == 60 else n_large):
-                for sigma in CASES[name][4]:
-                    yield name, float(sigma), FIRST_SEED + at
-
-
-def read(place):
-    """Return the rows of a file, none if it is not there."""
-    if not place.exists():
-        return []
-    with place.open(newline="") as file:
-        return list(csv.DictReader(file))
-
-
-def run(wanted, place, is_refit, n_cp):
-    """Measure the tensors that are not in the file yet, or that another commit fitted if `is_refit`; save each row.
-
-    CP-ALS is run on the first `n_cp` seeds of 150^3.
-    """
-    rows, version = {(row["case"], float(row["sigma"]), int(row["seed"])): row for row in read(place)}, commit()
-    for name, sigma, seed in wanted:
-        old = rows.get((name, sigma, seed))
-        if old is not None and not (is_refit and old["commit"] != version):
-            continue
-        is_left_out = CASES[name][0] > 60 and seed >= FIRST_SEED + n_cp
-        cp = float(old["RMSE, CP-ALS"]) if old is not None else np.nan if is_left_out else None
-        row = {"case": name, "sigma": sigma, "seed": seed} | measure(*CASES[name][:4], sigma, seed, cp)
-        rows[name, sigma, seed] = row | {"commit": version}
-        with place.open("w", newline="") as file:
-            writer = csv.DictWriter(file, [*row, "commit"], lineterminator="\n")
-            writer.writeheader()
-            writer.writerows(rows.values())
-        print(name, sigma, seed, row["failed"], f"{row['seconds']:.2f} s", flush=True)
+def plan(n_seeds, n_large):
+    """Return case, noise level and seed of each tensor."""
+    return [
+        {"case": name, "sigma": float(sigma), "seed": FIRST_SEED + at}
+        for name, (d, _, _, _, levels) in CASES.items()
+        for sigma in levels
+        for at in range(n_seeds if d == 60 else n_large)
+    ]
 
 
 def groups(rows):
@@ -155,6 +124,11 @@ def summarize(rows):
     return table([*head, "search failures", "median seconds"], lines)
 
 
+def all_levels(found, case):
+    """Return the rows of all noise levels of a case."""
+    return [row for (name, _), rows in found.items() if name == case for row in rows]
+
+
 def draw(rows):
     """Return a figure of the cases with atoms along all modes: wrong bits, and below them errors, against the noise."""
     found = groups(rows)
@@ -175,6 +149,10 @@ def draw(rows):
             if name != "known u and w":  # its error is that of single bits, or none
                 errors = [[mean(found[case, sigma], f"RMSE, {one}") for sigma in levels] for one in (name, METHODS[2])]
                 bottom.plot(levels, np.divide(*errors), **look)
+        for ax in (top, bottom):
+            ax.axvline(mean(all_levels(found, case), "sigma*"), color="0.5", linestyle=":", label="$\\sigma^*$")
+            ax.tick_params(labelsize=7)
+            ax.spines[["top", "right"]].set_visible(False)
         size, rest = case.split(", ", 1)
         top.set_title(f"${size[:-2]}^3$, {rest}", fontsize=7.5)
         top.set_ylim(-1, 40)
@@ -186,38 +164,46 @@ def draw(rows):
     for unused in axes.reshape(n_bands, 2, n_across)[-1, :, len(cases) - 4 * (n_bands - 1) :].flat:
         unused.remove()
     handles = {line.get_label(): line for ax in axes[:2, 0] for line in ax.lines}
+    names = [*METHODS, "$\\sigma^*$"]
     figure.legend(
-        [handles[name] for name in METHODS], METHODS, loc="outside lower center", ncols=4, fontsize=7.5, frameon=False
+        [handles[name] for name in names], names, loc="outside lower center", ncols=5, fontsize=7.5, frameon=False
     )
     return figure
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--cases", nargs="*", default=[""], help="parts of the names of the cases to run")
-    parser.add_argument("--seeds", type=int, default=20, help="seeds at 60^3")
-    parser.add_argument("--large-seeds", type=int, default=8, help="seeds at 150^3")
-    parser.add_argument("--large-cp", type=int, default=8, help="seeds of CP-ALS at 150^3")
-    parser.add_argument("--anew", action="store_true", help="forget the rows of earlier runs")
-    parser.add_argument("--refit", action="store_true", help="fit again where a row is of another commit")
-    parser.add_argument("--draw", action="store_true", help="make table and figure of the rows that are there")
+    parser.add_argument("--seeds", type=int, default=10, help="seeds at 60^3")
+    parser.add_argument("--large-seeds", type=int, default=3, help="seeds at 150^3")
+    parser.add_argument("--jobs", type=int, default=1)
     options = parser.parse_args()
-    place = RESULTS / "noise.csv"
-    if options.anew:
-        place.unlink(missing_ok=True)
-    if not options.draw:
-        names = [name for name in CASES if any(part in name for part in options.cases)]
-        run(tasks(names, options.seeds, options.large_seeds), place, options.refit, options.large_cp)
-    order = list(CASES)
-    rows = sorted(read(place), key=lambda row: (order.index(row["case"]), float(row["sigma"]), int(row["seed"])))
+    command = f"{COMMAND} --seeds {options.seeds} --large-seeds {options.large_seeds}"
+    jobs = plan(options.seeds, options.large_seeds)
+    rows = collect(measure, jobs, RESULTS / "noise.csv", command, jobs=options.jobs, packages=("tensorly",))
     text = __doc__.split("\n\n", 1)[1].strip()
-    commits = ", ".join(sorted({row["commit"] for row in rows}))
-    n_cp = sum(row["RMSE, CP-ALS"] != "nan" for row in rows)
-    made = f"The {len(rows)} rows of `noise.csv` were made with commits {commits}; {n_cp} have CP-ALS."
-    asked = [shlex.quote(word) for word in sys.argv[1:]]
-    parts = ["# Where it breaks: bits and errors as the noise grows", text, made, failures(rows), summarize(rows)]
-    write("noise.md", " ".join([COMMAND, *asked]), parts, "tensorly")
-    draw(rows).savefig(IMAGE, dpi=200)
+    parts = ["# Where it breaks: bits and errors as the noise grows", text]
+    parts += [failures(rows), predictions(rows), summarize(rows)]
+    write("noise.md", command, parts, "tensorly")
+    draw(rows).savefig(IMAGE, dpi=300)
+
+
+def predictions(rows):
+    """Return a table of what sigma* predicts: below it hardly a bit is lost by the search, above it many are."""
+    found, lines, total = groups(rows), [], np.zeros(2, dtype=int)
+    for case, (d, n_atoms, *_) in CASES.items():
+        levels = {sigma: here for (name, sigma), here in found.items() if name == case}
+        shares = {
+            sigma: (mean(here, "wrong bits, default") - mean(here, "wrong bits, known u and w")) / (d * n_atoms)
+            for sigma, here in levels.items()
+        }
+        limit = mean(all_levels(found, case), "sigma*")
+        right = sum((share >= LOST) == (sigma > limit) for sigma, share in shares.items())
+        total += right, len(shares)
+        cells = ", ".join(f"{sigma:g}: {100 * share:.1f} %" for sigma, share in shares.items())
+        lines.append([case, f"{limit:.1f}", cells, f"{right} of {len(shares)}"])
+    lines.append(["all", "", "", f"{total[0]} of {total[1]}"])
+    lost = "bits lost beyond those with known columns, by sigma"
+    return table(["case", "sigma*", lost, "levels on the predicted side of 5 %"], lines)
 
 
 def failures(rows):

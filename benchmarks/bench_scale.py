@@ -1,6 +1,6 @@
-"""Larger than memory: equality across storages, a tensor on disk, a long Boolean mode.
+"""Larger than memory: a tensor on disk, a long Boolean mode.
 
-`python benchmarks/bench_scale.py [equality disk long] [--small]` writes one table for each part. Each fit of a large
+`python benchmarks/bench_scale.py [disk long] [--small]` writes one table for each part. Each fit of a large
 file runs in a process of its own, whose memory is its own.
 """
 
@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 from common import table, write
-from scale_data import difference, forget, reading_time, write_npy
+from scale_data import forget, reading_time, write_npy
 
 import boolcp
 from boolcp.metrics import hamming_error
@@ -57,47 +57,6 @@ def measure(path, truth, *, n_atoms, max_memory, modes=None):
     return [f"{hamming_error(boolcp.load(result), truth):g}", *sizes, found["passes"], *times]
 
 
-def equality(folder, small):
-    """Return the table of differences between storages and chunkings, with and without missing entries."""
-    import dask.array as da
-    import zarr
-    from distributed import Client, LocalCluster
-
-    shape, n_atoms = ((60, 70, 80), 3) if small else ((120, 400, 100), 6)
-    rows = []
-    for missing in (0.0, 0.1):
-        path = folder / f"equal{missing}.npy"
-        write_npy(path, shape, n_atoms, missing=missing)
-        X = np.load(path)
-        reference = boolcp.BMP(n_atoms, random_state=0).fit(X)
-
-        def compare(name, X, reference=reference, missing=missing):
-            model = boolcp.BMP(n_atoms, random_state=0).fit(X)
-            bits, reals = difference(model.decomposition_, reference.decomposition_)
-            rows.append([name, f"{missing:.0%}", bits, f"{reals:.1e}", model.n_passes_])
-            print(*rows[-1], flush=True)
-
-        compare("memory map", np.load(path, mmap_mode="r"))
-        compare("file of its own (.npy)", boolcp.open_tensor(path, lazy=True))
-        array = zarr.create_array(folder / f"equal{missing}.zarr", shape=shape, dtype=float, chunks=(40, 100, 25))
-        array[:] = X
-        compare("zarr, chunks 40 x 100 x 25", array)
-        for chunks in [shape, (17, *shape[1:]), (shape[0], 33, shape[2]), (50, 50, 50)]:
-            name = " x ".join(map(str, chunks))
-            compare(f"dask threads, chunks {name}", da.from_array(X, chunks=chunks))
-            with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster):
-                compare(f"2-worker cluster, chunks {name}", da.from_array(X, chunks=chunks))
-    text = (
-        f"{' x '.join(map(str, shape))}, {n_atoms} atoms, refined: each storage against the numpy array. Bits that "
-        "differ, and the largest difference of weights and real factors relative to the largest entry of each."
-    )
-    return (
-        "# The same decomposition from every storage",
-        text,
-        table(["storage", "missing", "bits", "reals", "passes"], rows),
-    )
-
-
 def disk(folder, small):
     """Return the table of fits of 10^9 numbers on disk within 2 GB, complete and with gaps."""
     shape, n_atoms = ((200, 200, 200), 4) if small else ((1000, 1000, 1000), 10)
@@ -128,7 +87,7 @@ def long(folder, small):
     return "# Long Boolean modes", text, table(["tensor", *COST], rows)
 
 
-PARTS = {"equality": equality, "disk": disk, "long": long}
+PARTS = {"disk": disk, "long": long}
 
 
 def main():

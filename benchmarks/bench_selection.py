@@ -8,7 +8,7 @@ import warnings
 from collections import Counter
 
 import numpy as np
-from bench_default import LOADERS, available
+import real_data
 from common import on_processor, table, write
 
 from boolcp import BoolcpWarning, select_n_atoms
@@ -16,7 +16,7 @@ from boolcp.datasets import load_syn, make_boolean_cp
 
 COMMAND = "python benchmarks/bench_selection.py"
 FIRST = 7311  # seed
-N_SEEDS = (5, 3, 2)  # of Syn0-2
+N_SEEDS = (3, 2, 1)  # of Syn0-2
 REAL = ("eeglab_epochs", "anesthesia", "spikes", "faces", "bikes")
 MOST = 6  # atoms of long and real tensors
 
@@ -39,7 +39,7 @@ def of_syn(which, splits):
 def of_others(splits):
     """Yield the rows of a long tensor and of real ones: error of each number relative to that of none."""
     tensors = {"long, 4 atoms": make_boolean_cp((40, 10000, 12), 4, noise=1.0, random_state=FIRST).X}
-    tensors |= {name: LOADERS[name]() for name in REAL if name in available()}
+    tensors |= {name: real_data.load(name) for name in REAL if name in real_data.available()}
     for name, X in tensors.items():
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", BoolcpWarning)  # the largest number may be chosen

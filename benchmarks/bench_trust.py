@@ -2,18 +2,16 @@
 
     BOOLCP_DATA=folder python benchmarks/bench_trust.py null power
 
-Parts that are left out keep their last table in results/trust.md, and results/whitening.md for `whitening`; a part
-writes its table anew after every few runs. The seeds (50000 and up; 70000 and up for `calibration`) are not those by
-which thresholds and formulas were chosen.
+Parts that are left out keep their last table in results/trust.md, and results/whitening.md for `whitening`. The seeds
+(50000 and up; 70000 and up for `calibration`) are not those by which thresholds and formulas were chosen.
 """
 
 import argparse
-import re
 import warnings
 from itertools import pairwise
 
 import numpy as np
-from common import RESULTS, environment, on_processor, table
+from common import fingerprint, on_processor, table, write, write_section
 from joblib import Memory, Parallel, delayed
 from real_data import LOADERS
 from recordings_like import NOISES, NULLS, SHAPE, null, p3, planted, separable
@@ -575,18 +573,14 @@ PARTS = {
 }
 
 
-def save(part, text):
+def save(part, command, text):
     """Write the table of a part to its page, beside those of other parts."""
+    packages = "scikit-learn", "tensorly"
     if part == "whitening":
-        (RESULTS / "whitening.md").write_text(f"# Whitening\n\n{text}\n", encoding="utf-8")
-        return
-    page = RESULTS / "trust.md"
-    before = page.read_text(encoding="utf-8") if page.exists() else ""
-    sections = dict(re.findall(r"^## (.*?)\n\n(.*?)(?=\n\n## |\Z)", before.rstrip(), flags=re.S | re.M))
-    sections[PARTS[part][0]] = text
-    titles = [title for title, _, _ in PARTS.values() if title in sections]
-    text = "\n\n".join(["# Trust", *(f"## {title}\n\n{sections[title]}" for title in titles)])
-    page.write_text(f"{text}\n", encoding="utf-8")
+        write("whitening.md", command, ["# Whitening", text], *packages)
+    else:
+        titles = ["Trust", *(title for title, _, _ in PARTS.values())]
+        write_section("trust.md", titles, command, [PARTS[part][0], text], *packages)
 
 
 def main():
@@ -597,16 +591,13 @@ def main():
     parser.add_argument("--keep", help="folder of runs that are done, with which a run that was ended continues")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
-    JOBS.n, JOBS.keep = options.jobs, options.keep
+    JOBS.n = options.jobs
+    JOBS.keep = options.keep and f"{options.keep}/{fingerprint('benchmarks/bench_trust.py')}"
     for name in options.parts or PARTS:
         _, run, usual = PARTS[name]
         n = options.runs or usual
-        made = (
-            f"Made by `python benchmarks/bench_trust.py {name} --runs {n}` ({environment('scikit-learn', 'tensorly')})."
-        )
-        for text in run(n):
-            save(name, f"{made}\n\n{text}")
-        print(text, flush=True)
+        *_, text = run(n)
+        save(name, f"python benchmarks/bench_trust.py {name} --runs {n}", text)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from typing import NamedTuple
 
 import numpy as np
 import real_data
-from common import RESULTS, environment
+from common import RESULTS, commit, environment
 
 import boolcp
 from boolcp import BMP
@@ -400,9 +400,7 @@ def main():
     rows = read(PLACE) if PLACE.exists() else {}
     if not options.write and not rows:
         parser.error(f"{PLACE} is not there: make it with --write")
-    found, made_with = {}, environment("scikit-learn")
-    if options.commit:
-        made_with = f"commit {options.commit}, " + made_with.split(", ", 1)[1]
+    found, made_with = {}, f"commit {options.commit or commit()}, {environment('scikit-learn')}"
     print(f"{Path(boolcp.__file__).parent}, {made_with}")
     with tempfile.TemporaryDirectory() as name:
         chosen = {cell: make for cell, make in cells(Path(name)).items() if options.only.lower() in cell.lower()}

@@ -1,4 +1,4 @@
-"""Six real tensors, standardized, from the sample recordings in the folder named by BOOLCP_DATA.
+"""Real tensors, standardized: six recordings of the folder named by BOOLCP_DATA, others from installed packages.
 
 =============  ============  =======================================================================
 ecog_raw       63x150x100    NeuroTycho food tracking, monkey B: channel x 3 s at 50 Hz x bin
@@ -11,8 +11,12 @@ eeglab_epochs  32x38x74      human EEG, sample of EEGLAB: channel x 1.2 s at 32 
 
 Channels (units) are brought to mean zero and variance one and the whole tensor to variance one. The power
 spectra are centered over the states instead, which differ little beside the spectrum they share.
+
+Packages: images of scikit-learn (digits) and scikit-image (faces), TensorLy (IL2, serology, pines, kinetic), trips by
+bicycle of tlviz, sea surface temperature and geopotential heights of eofs.
 """
 
+import importlib.util
 import os
 from pathlib import Path
 
@@ -100,17 +104,93 @@ def spikes(n_trials=300):
     return standardize(X, per_channel=False)
 
 
-def eeglab_epochs():
-    """Return voltage around the stimuli that a response follows, channel x time x trial, (32, 38, 74)."""
+def eeglab_stimuli():
+    """Return the recording, and onset and reaction time, in seconds, of each stimulus that a response follows."""
     from boolcp import open_tensor, prepare
 
     X = open_tensor(data_folder() / "eeglab_sample" / "eeglab_data.set")
     events = prepare.list_events(X)
     onset, name = np.asarray(events["onset"], dtype=float), np.asarray(events["condition"])
     followed = np.flatnonzero((name[:-1] == "square") & (name[1:] == "rt"))
-    X = prepare.cut_trials(prepare.resample(X, 32), (-200, 1000), events={"onset": onset[followed]})
+    return X, onset[followed], onset[followed + 1] - onset[followed]
+
+
+def eeglab_epochs():
+    """Return voltage around the stimuli that a response follows, channel x time x trial, (32, 38, 74)."""
+    from boolcp import prepare
+
+    X, onset, _ = eeglab_stimuli()
+    X = prepare.cut_trials(prepare.resample(X, 32), (-200, 1000), events={"onset": onset})
     X = np.asarray(prepare.baseline(X, -0.2, 0.0), dtype=float)
     return standardize(X[:, ~np.isnan(X).any(axis=(0, 2))])  # half of the trials end one sample earlier
+
+
+def inside(package, path):
+    """Return the place of a file in an installed package, which is not imported; None without the package."""
+    found = importlib.util.find_spec(package)
+    return None if found is None else Path(found.submodule_search_locations[0]) / path
+
+
+def standard(X):
+    """Return X with mean zero and variance one, missing entries at the mean."""
+    X = np.asarray(X, dtype=float)
+    return np.nan_to_num((X - np.nanmean(X)) / np.nanstd(X))
+
+
+def digits():
+    """Return pictures of digits, picture x row x column, (400, 8, 8)."""
+    from sklearn.datasets import load_digits
+
+    return standard(load_digits().images[:400])
+
+
+def faces():
+    """Return pictures, the first half of which are faces, picture x row x column, (200, 25, 25)."""
+    return standard(np.load(inside("skimage", "data/lfw_subset.npy")))
+
+
+def of_tensorly(name):
+    """Return a function that reads a tensor of TensorLy."""
+
+    def load():
+        import tensorly.datasets
+
+        return standard(getattr(tensorly.datasets, f"load_{name}")().tensor)
+
+    return load
+
+
+def pines():
+    """Return a hyperspectral picture, row x column x band, (73, 73, 200)."""
+    return of_tensorly("indian_pines")()[::2, ::2]
+
+
+def trips():
+    """Return trips by bicycle, counts, station x year x month x weekday x hour, (270, 2, 12, 7, 24)."""
+    import xarray
+
+    with xarray.open_dataset(inside("tlviz", "datasets/oslo_bike.nc4"), engine="scipy") as found:
+        return found["Bike trips"].values
+
+
+def bikes():
+    """Return trips by bicycle, standardized."""
+    return standard(trips())
+
+
+def climate(file, name):
+    """Return a function that reads anomalies of winters, year x latitude x longitude, in the units of the places."""
+
+    def load():
+        import xarray
+
+        path = inside("eofs", f"examples/example_data/{file}")
+        with xarray.open_dataset(path, engine="scipy", decode_times=False) as found:
+            X = found[name].values.squeeze()
+        X = X - X.mean(axis=0)
+        return standard(X / np.where(X.std(axis=0) > 0, X.std(axis=0), 1.0))
+
+    return load
 
 
 LOADERS = {
@@ -121,3 +201,26 @@ LOADERS = {
     "spikes": spikes,
     "eeglab_epochs": eeglab_epochs,
 }
+WHEELS = {
+    "digits": digits,
+    "faces": faces,
+    "il2": of_tensorly("IL2data"),
+    "serology": of_tensorly("covid19_serology"),
+    "pines": pines,
+    "kinetic": of_tensorly("kinetic"),
+    "bikes": bikes,
+    "sst": climate("sst_ndjfm_anom.nc", "sst"),
+    "heights": climate("hgt_djf.nc", "z"),
+}
+NEEDED = {"faces": "skimage", "bikes": "tlviz", "sst": "eofs", "heights": "eofs"}
+
+
+def available():
+    """Return the names of the tensors that can be read here."""
+    recordings = list(LOADERS) if missing_reason() is None else []
+    return recordings + [name for name in WHEELS if name not in NEEDED or inside(NEEDED[name], "") is not None]
+
+
+def load(name):
+    """Return a tensor by its name."""
+    return (LOADERS | WHEELS)[name]()

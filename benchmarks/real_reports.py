@@ -17,7 +17,7 @@ import pandas as pd
 import scipy.io
 import scipy.signal
 import xarray as xr
-from common import environment, table
+from common import commit, environment, table
 from real_data import _food_tracking, data_folder, missing_reason
 
 import boolcp
@@ -172,7 +172,7 @@ def write_page(results):
     parts = {
         "shares": table(["recording", "shape", "atoms", "they explain", "plain CP"], shares),
         "tests": test_rows(found["propofol_eeg"]),
-        "environment": environment("itables"),
+        "environment": f"commit {commit()}, {environment('itables')}",
     }
     for name, part in parts.items():
         text = text.replace(f"<!-- {name} -->", part)

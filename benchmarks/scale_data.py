@@ -1,4 +1,4 @@
-"""Large tensors on disk with known atoms, written slab by slab, and how two decompositions differ."""
+"""Large tensors on disk with known atoms, written slab by slab."""
 
 import os
 import time
@@ -63,16 +63,3 @@ def reading_time(path):
         while file.readinto(buffer):
             pass
     return time.perf_counter() - start
-
-
-def difference(W, other):
-    """Return the number of bits and the largest relative difference of reals between two decompositions."""
-    if [atom.mode for atom in W.atoms] != [atom.mode for atom in other.atoms]:
-        return W.n_atoms, np.inf
-    bits = sum(int(np.sum(a.z != b.z)) for a, b in zip(W.atoms, other.atoms, strict=True))
-    pairs = [(W.weights, other.weights)]
-    pairs += [
-        (A, B) for a, b in zip(W.atoms, other.atoms, strict=True) for A, B in zip(a.factors, b.factors, strict=True)
-    ]
-    reals = max(float(np.abs(A - B).max() / np.abs(B).max()) for A, B in pairs)
-    return bits, reals

@@ -4,6 +4,7 @@ import numpy as np
 import style
 from methods import NAMES, estimates
 from tables import main, seed_of
+from tables import table as as_text
 
 from boolcp import BooleanCP
 from boolcp.datasets import make_boolean_cp
@@ -11,6 +12,7 @@ from boolcp.datasets.synthetic import SYN_ATOMS
 from boolcp.metrics import hamming_error, rmse
 
 TRUE_ATOMS = {f"Syn{which}": n_atoms for which, n_atoms in enumerate(SYN_ATOMS)}
+PER_MODE = {f"Syn{which}, for each mode": 3 * n_atoms for which, n_atoms in enumerate(SYN_ATOMS)}  # the other reading
 NUMBERS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 20)
 QUICK_NUMBERS = (1, 2, 3, 5, 9, 12, 15)
 MISSING = 0.1
@@ -23,15 +25,25 @@ PANELS = (
 
 
 def plan(*, quick=False, seeds=None, size=None):
-    """Return the jobs: dataset x task x seed x method, at size 150 (quick: 40) in each mode."""
+    """Return the jobs: dataset x task x seed x method, at size 150 (quick: 40) in each mode.
+
+    With the numbers of atoms for each mode, 9, 27 and 45 in total, one tensor of each kind is denoised.
+    """
     size = (40 if quick else 150) if size is None else size
+    cases = [(d, task, seed) for seed in range(seeds or 2) for d in TRUE_ATOMS for task in ("denoise", "complete")]
+    cases += [] if quick else [(dataset, "denoise", 0) for dataset in PER_MODE]
     return [
         {"dataset": dataset, "size": size, "task": task, "seed": seed, "method": method}
-        for seed in range(2 if seeds is None else seeds)
-        for dataset in TRUE_ATOMS
-        for task in ("denoise", "complete")
+        for dataset, task, seed in cases
         for method in NAMES
     ]
+
+
+def numbers_of(dataset, size):
+    """Return the numbers of atoms that are fitted."""
+    if dataset in PER_MODE:
+        return [PER_MODE[dataset] // 3, PER_MODE[dataset]]
+    return [number for number in (NUMBERS if size >= 150 else QUICK_NUMBERS) if 2 * number <= size]
 
 
 def run(job):
@@ -43,9 +55,9 @@ def run(job):
     size, is_noisy = job["size"], job["task"] == "denoise"
     how = {"noise": 1.0} if is_noisy else {"missing": MISSING}
     seed = seed_of(job["dataset"], size, job["seed"])
-    X, clean, truth = make_boolean_cp((size,) * 3, TRUE_ATOMS[job["dataset"]], random_state=seed, **how)
-    gaps = np.isnan(X)
-    numbers = [number for number in (NUMBERS if size >= 150 else QUICK_NUMBERS) if 2 * number <= size]
+    n_true = (TRUE_ATOMS | PER_MODE)[job["dataset"]]
+    X, clean, truth = make_boolean_cp((size,) * 3, n_true, random_state=seed, **how)
+    gaps, numbers = np.isnan(X), numbers_of(job["dataset"], size)
     for n_atoms, candidates in estimates(job["method"], X, numbers, seed_of(*job.values())):
         tensors = [W.to_tensor() for W in candidates]
         errors = {"rmse": min(rmse(W, clean) for W in tensors)}
@@ -59,9 +71,40 @@ def run(job):
             yield {"n_atoms": n_atoms, "metric": metric, "value": value}
 
 
+def summary(table):
+    """Return tables of errors and wrong bits: the true number of atoms and 20, few atoms, the other reading."""
+    pairs = [(name, n) for name, n_true in TRUE_ATOMS.items() for n in (n_true, 20)]
+    few = [(name, 3) for name in list(TRUE_ATOMS)[1:]]
+    other = [(name, n) for name in PER_MODE for n in numbers_of(name, 150)]
+    texts = (
+        f"{style.n_seeds(table)}, means. RMSE to the clean tensor and, in brackets, the share of wrong bits.",
+        "The same with three atoms:",
+        "The other reading, as many atoms for each mode (9, 27 and 45 in total), one tensor each:",
+        "Completion, a tenth of the entries removed, no noise: RMSE over all entries at the true number of atoms.",
+    )
+    kinds = (("denoise", pairs), ("denoise", few), ("denoise", other), ("complete", list(TRUE_ATOMS.items())))
+    for text, (task, columns) in zip(texts, kinds, strict=True):
+        lines = [
+            [style.LABELS.get(m, m), *(error_cell(table, task, m, *pair) for pair in columns)] for m in style.LOOKS
+        ]
+        heads = [f"{name}: {n} atoms" for name, n in columns]
+        yield f"{text}\n\n{as_text(['', *heads], lines)}"
+
+
+def error_cell(table, task, method, dataset, n_atoms):
+    """Return the mean error and the mean share of wrong bits as text."""
+    keys = {"task": task, "method": method, "dataset": dataset, "n_atoms": n_atoms}
+    for key, wanted in keys.items():
+        table = table[table[key] == wanted]
+    mean = table.groupby("metric")["value"].mean()
+    bits = f" ({mean['hamming']:.2f})" if "hamming" in mean else ""
+    return f"{mean['rmse']:.3g}{bits}" if "rmse" in mean else "-"
+
+
 def draw(table):
     """Return the figure: a row for each task and metric, a column for each dataset."""
-    datasets, size = sorted(table["dataset"].unique()), int(table["size"].max())
+    datasets = [name for name in TRUE_ATOMS if name in set(table["dataset"])]
+    size = int(table["size"].max())
     canvas, axes = style.figure(len(PANELS), len(datasets), 6.6, sharex="col", sharey="row")
     for line, (task, metric, label) in zip(axes, PANELS, strict=True):
         line[0].set_ylabel(label)

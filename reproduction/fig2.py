@@ -3,8 +3,9 @@
 import numpy as np
 import recordings
 import style
-from methods import NAMES, estimates
+from methods import BLOCKS, NAMES, PUBLISHED, RANK_ONE, estimates
 from tables import main, seed_of
+from tables import table as as_text
 
 from boolcp.metrics import rmse
 
@@ -23,7 +24,7 @@ def plan(*, quick=False, seeds=None):
     return [
         {"group": group, "condition": condition, "size": 64 if quick else 128, "task": task}
         | {"seed": n, "method": name}
-        for n in range((1 if quick else 3) if seeds is None else seeds)
+        for n in range((1 if quick else 2) if seeds is None else seeds)
         for group, condition in (sources[:1] + sources[-1:] if quick else sources)
         for task in ("denoise", "complete")
         for name in NAMES
@@ -63,11 +64,60 @@ def n_parameters(W):
     return W.n_parameters if hasattr(W, "n_bits") else W.n_atoms * (sum(W.shape) - len(W.shape) + 1)
 
 
+def summary(table):
+    """Return the errors with three atoms, and what is said about all cells."""
+    wide = table.pivot_table(
+        index=["task", "condition", "n_atoms", "seed"], columns=["metric", "method"], values="value", sort=False
+    )
+    wide = wide.groupby(level=["task", "condition", "n_atoms"], sort=False).mean()
+    for task, metric in (("denoise", "rmse"), ("complete", "rmse_missing")):
+        found = wide[metric].xs((task, 3), level=("task", "n_atoms"))
+        order = found.mean().sort_values().index
+        lines = [[style.LABELS.get(name, name), *(f"{value:.2f}" for value in found[name])] for name in order]
+        yield f"{task}, 3 atoms, {style.n_seeds(table)}:\n\n{as_text(['', *found.index], lines)}"
+    shown = wide[wide.index.get_level_values("n_atoms") <= max(NUMBERS)]
+    denoise, complete = (shown[m].xs(t, level="task") for t, m in (("denoise", "rmse"), ("complete", "rmse_missing")))
+    lines = [
+        [f"{PUBLISHED} ahead of {name}, 3 atoms", ahead(denoise.xs(3, level=1), PUBLISHED, name)]
+        for name in ("CP", "Tucker", "LFM")
+    ]
+    lines += [
+        ["LFMmix ahead of the printed algorithm, denoising", ahead(denoise, "LFMmix", PUBLISHED)],
+        ["LFMmix ahead of the printed algorithm, completion", ahead(complete, "LFMmix", PUBLISHED)],
+        ["rank one ahead of CP, denoising", ahead(denoise, RANK_ONE, "CP")],
+        ["rank one behind CP, at most", f"{(denoise[RANK_ONE] / denoise['CP']).max():.2f} times the error"],
+        ["blocks with 10 atoms behind the printed algorithm", ahead(denoise.xs(10, level=1), PUBLISHED, BLOCKS)],
+        *(
+            [f"CP ahead at no more parameters than 3 atoms: {name}", fewer(wide, name)]
+            for name in (PUBLISHED, RANK_ONE, BLOCKS)
+        ),
+    ]
+    yield as_text(["of the recordings, or of them times numbers of atoms", "cells"], lines)
+
+
+def ahead(cells, one, other):
+    """Return in how many cells the error of one method is below that of another."""
+    return f"{int((cells[one] < cells[other]).sum())} of {len(cells)}"
+
+
+def fewer(wide, name):
+    """Return on how many recordings CP is ahead of three atoms of a method with at most as many real parameters."""
+    wide = wide.xs("denoise", level="task")
+    ours, count = (wide[metric][name].xs(3, level="n_atoms") for metric in ("rmse", "parameters"))
+    n_ahead = 0
+    for condition, error in ours.items():
+        rows = wide.xs(condition, level="condition")
+        allowed = rows["parameters"]["CP"] <= max(count[condition], rows["parameters"]["CP"].loc[3])
+        n_ahead += int(rows["rmse"]["CP"][allowed].min() < error)
+    return f"{n_ahead} of {len(ours)}"
+
+
 def draw(table):
-    """Return the figure: a column for each recording, a row for each task and axis."""
+    """Return the figure: a column for each recording, of simulated ones the first, a row for each task and axis."""
     names = list(dict.fromkeys(zip(table["group"], table["condition"], strict=True)))
-    canvas, axes = style.figure(len(PANELS), len(names), 7.0, width=1.6 * max(len(names), 4))
-    for column, (group, condition) in zip(axes.T, names, strict=True):
+    names = [name for name in names if name[0] != recordings.SIMULATED or name[1] == recordings.CONDITIONS[0]]
+    canvas, axes = style.figure(len(PANELS), len(names), 5.4)
+    for n, (column, (group, condition)) in enumerate(zip(axes.T, names, strict=True)):
         for ax, (task, x, label) in zip(column, PANELS, strict=True):
             rows = table[(table["group"] == group) & (table["condition"] == condition) & (table["task"] == task)]
             keys = ["method", "seed", "n_atoms"]
@@ -77,9 +127,11 @@ def draw(table):
             ax.set(
                 xscale="log" if x == "parameters" else "linear",
                 xlabel=LABELS[x],
-                ylabel=label if column is axes.T[0] else None,
+                ylabel=None if n else label,
             )
-        column[0].set_title(f"{group}:\n{condition}", fontsize=8)
+            if x == "n_atoms":
+                ax.set_xticks([1, 5, 10])
+        column[0].set_title(f"{group}:\n{condition}", fontsize=7.5)
     size = int(table["size"].max())
     missing = "" if table["group"].nunique() > 1 else " Real recordings: set BOOLCP_DATA to their folder."
     text = (

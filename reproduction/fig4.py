@@ -5,6 +5,7 @@ import recordings
 import style
 from methods import BLOCKS, PUBLISHED, RANK_ONE, make
 from tables import main, seed_of
+from tables import table as as_text
 
 from boolcp.plotting import OFF, ON, plot_electrodes
 
@@ -77,11 +78,34 @@ def wrong_bits(table):
     return found
 
 
+def summary(table):
+    """Return the wrong bits of the simulated recordings, and where the atoms of the spectra are on."""
+    wrong = wrong_bits(table)
+    lines = []
+    for method in LABELS:
+        for condition in recordings.CONDITIONS:
+            found = {seed: one for (c, seed, m), one in wrong.items() if (c, m) == (condition, method)}
+            cells = [str(n) if atom else f"{n} (no atom)" for _, (atom, n) in sorted(found.items())]
+            lines.append([method, condition, ", ".join(cells)])
+    text = (
+        f"Wrong bits of 128, closest of {N_ATOMS} atoms, simulated recordings; 64 if no atom lies along the channels:"
+    )
+    yield f"{text}\n\n{as_text(['method', 'condition', 'wrong bits'], lines)}"
+    spectra = table[table["group"] == SPECTRA]
+    if len(spectra):
+        lines = []
+        for (state, atom), rows in spectra.groupby(["condition", "atom"], sort=False):
+            areas = [rows[rows["area"] == area]["value"] for area in ("LV", "LP", "TC", "HV")]
+            lines.append([state, atom, *(f"{int(v.sum())} of {len(v)}" for v in areas)])
+        heads = ["state", "atom", "lower visual", "lateral prefrontal", "temporal", "higher visual"]
+        yield f"Electrodes where atoms of the power spectra are on:\n\n{as_text(heads, lines)}"
+
+
 def draw(table):
     """Return the figure: a row for the truth and for each atom shown, a column for each condition."""
     groups = list(dict.fromkeys(table["group"]))
     lines = {group: lines_of(table, group) for group in groups}
-    heights = [0.3 + 1.5 * len(lines[group]) for group in groups]
+    heights = [0.3 + 1.35 * len(lines[group]) for group in groups]
     canvas, _ = style.figure(1, 1, 0.4 + sum(heights))
     canvas.clear()
     parts = canvas.subfigures(len(groups), 1, height_ratios=heights, squeeze=False)[:, 0]

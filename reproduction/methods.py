@@ -1,5 +1,8 @@
 """The methods that the figures compare, by their names in the legend, each with several numbers of atoms."""
 
+import numpy as np
+from tables import count_starts
+
 from boolcp import BMP, baselines
 
 PUBLISHED, RANK_ONE, BLOCKS = "BMP as published", "BMP, rank one", "BMP, blocks"
@@ -20,12 +23,16 @@ def estimates(method, X, numbers, seed, mask=None):
     """Yield (n_atoms, candidates) for each of the numbers of atoms; only LFM has several candidates, one per mode.
 
     The paper reports the best mode of LFM by the plotted error: the caller takes the best candidate. Methods with a
-    path are fitted once, for the largest number.
+    path are fitted once, for the largest number. On complete data CP and SUSTain have as many starts as rank one, at
+    least five.
     """
     certify = {"certify": False} if method.startswith("BMP") else {}
     if method in (RANK_ONE, "Tucker", "CP", "SUSTain"):
         for n_atoms in numbers:
-            yield n_atoms, [make(method, n_atoms, seed, **certify).fit(X, mask=mask).decomposition_]
+            options = certify
+            if method in ("CP", "SUSTain") and mask is None and not np.isnan(X).any():
+                options = {"n_init": max(5, count_starts(make(RANK_ONE, n_atoms, seed, certify=False), X))}
+            yield n_atoms, [make(method, n_atoms, seed, **options).fit(X, mask=mask).decomposition_]
         return
     modes = [{"mode": mode} for mode in range(X.ndim)] if method == "LFM" else [{}]
     paths = [make(method, max(numbers), seed, **certify, **mode).fit(X, mask=mask).path_ for mode in modes]

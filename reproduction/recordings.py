@@ -113,7 +113,7 @@ def electrodes():
     folder = data_folder()
     if folder is not None and (folder / "neurotycho_maps").is_dir():
         found = pd.read_csv(folder / "neurotycho_maps" / "electrodes_Chibi.csv").sort_values("channel")
-        pairs = pd.read_csv(folder / "neurotycho_maps" / "bipolar_Chibi.csv")
+        pairs = pd.read_csv(folder / "neurotycho_maps" / "bipolar_Chibi.csv")[:62]  # the last two only fill the list
         partner = np.full(len(found), -1)
         partner[pairs["ch_plus"] - 1] = pairs["ch_minus"]
         places = found["x_px"], -found["y_px"], found["area8"]  # pixels count from the top

@@ -19,6 +19,7 @@ LOOKS = {
     "SUSTain": {"color": PURPLE, "marker": "*", "linestyle": "-."},
 }
 LABELS = {"SUSTain": "SUSTain-style"}
+matplotlib.rcParams["font.sans-serif"] = ["Arial", "Helvetica", "DejaVu Sans"]
 SIZES = {"font.size": 8, "axes.titlesize": 9, "legend.fontsize": 7.5, "lines.linewidth": 1.2, "lines.markersize": 3.5}
 matplotlib.rcParams.update(SIZES | {"axes.spines.top": False, "axes.spines.right": False, "legend.frameon": False})
 matplotlib.rcParams.update(

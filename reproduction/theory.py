@@ -4,17 +4,20 @@ Theorems 1, 2 and 4 are about the solution of Eq. (3), which `AtomicNorm` comput
 """
 
 import time
+from itertools import pairwise
 
 import numpy as np
 import style
 from methods import BLOCKS, PUBLISHED, RANK_ONE, make
 from scipy.stats import beta
 from tables import main, seed_of
+from tables import table as as_text
 
-from boolcp import BMP, AtomicNorm, BooleanCP, identifiability
+from boolcp import BMP, AtomicNorm, BooleanCP, contractions, identifiability
 from boolcp.datasets import make_boolean_cp
 from boolcp.datasets.synthetic import unit_atom
 from boolcp.metrics import hamming_error
+from boolcp.program.maxcut import maximize_boolean_rayleigh
 
 TIME = "run time"
 PURSUIT, OPTIMUM, CONVEX = "pursuit, rank one", "to the optimum of Eq. (3)", "Eq. (3), rank one"
@@ -64,33 +67,55 @@ def run_time(job):
 
 
 def run_convergence(job):
-    """Yield F(W^k) - F(W*) and the bounds of Theorems 1 and 2 for each k; mu is what the certificates prove.
+    """Yield F(W^k) - F(W*), the bounds of Theorems 1 and 2 for each k, and the measured ratio mu of each step.
 
-    Without noise F(W*) = 0, |W*|_A is at most the sum of the true weights, and gamma is the smallest eigenvalue of the
-    Gram matrix of the true atoms. With noise W* solves Eq. (3) to a proved gap of 0.1 %. Atoms of the paper have
-    |M|^2 = |z|^2 <= d, so that the smoothness in the atomic norm is d; atoms of the pursuit of rank one have norm one.
+    Atoms are scaled to norm one, so that the smoothness is 1 (docs/maths.md, section 18). Without noise F(W*) = 0,
+    |W*|_A is at most the sum of the true weights, and gamma is the smallest eigenvalue of the Gram matrix of the true
+    atoms. With noise W* solves Eq. (3) to a proved gap of 0.1 %.
     """
     d, n_true, case, seed = job["size"], job["x"], job["case"], seed_of(*job.values())
     noise = 1.0 if case == OPTIMUM else 0.0
     X, _, truth = make_boolean_cp((d,) * 3, n_true, noise=noise, random_state=seed_of("path", d, job["seed"]))
-    sizes, gram, loss = np.sqrt([atom.n_ones for atom in truth.atoms]), truth.inner_products(), 0.0
-    model, smoothness, atomic_norm = BMP.as_published(6 * n_true, random_state=seed), d, truth.weights.sum()
-    if case == PURSUIT:
-        model, smoothness = BMP(6 * n_true, refine=False, random_state=seed), 1
-        atomic_norm, gram = np.sum(truth.weights * sizes), gram / np.outer(sizes, sizes)
+    sizes, loss = np.sqrt([atom.n_ones for atom in truth.atoms]), 0.0
+    gram = truth.inner_products() / np.outer(sizes, sizes)
+    atomic_norm = float(np.sum(truth.weights * sizes))
+    model = BMP(6 * n_true, refine=False, random_state=seed) if case == PURSUIT else None
+    model = BMP.as_published(6 * n_true, random_state=seed) if model is None else model
     if case == OPTIMUM:
         best = AtomicNorm(sigma=1.0, tol=1e-3, random_state=seed).fit(X).decomposition_
-        loss, atomic_norm = float(np.sum((X - best.to_tensor()) ** 2)) / 2, np.abs(best.weights).sum()
-    history = model.fit(X).history_
-    mu2 = min(record.certificate for record in history)
-    yield {"method": case, "k": 0, "metric": "mu", "value": np.sqrt(mu2)}
-    for k, record in enumerate(history, 1):
-        scale = 2 * smoothness / mu2 / k
-        values = {"gap": record.loss - loss, "bound 1": scale * atomic_norm**2}
+        norms = np.sqrt([atom.n_ones for atom in best.atoms])
+        loss, atomic_norm = float(np.sum((X - best.to_tensor()) ** 2)) / 2, float(np.sum(np.abs(best.weights) * norms))
+    path, total = model.fit(X).path_, 0.0
+    for k, (before, after) in enumerate(pairwise(path), 1):
+        R = X - before.to_tensor()
+        atom = after.atoms[-1]
+        mu2 = descent(R, atom) / best_descent(R, is_rank_one=case == PURSUIT)
+        own = descent(R, atom) / best_descent(R, is_rank_one=False, modes=[atom.mode])
+        total += mu2
+        values = {"mu": np.sqrt(mu2), "mu, own mode": np.sqrt(own)}
+        values["gap"] = float(np.sum((X - after.to_tensor()) ** 2)) / 2 - loss
+        values["bound 1"] = 2 * atomic_norm**2 / total
         if case != OPTIMUM:
-            values["bound 2"] = scale * n_true * np.sum(X**2) / np.linalg.eigvalsh(gram)[0]
+            values["bound 2"] = 2 * n_true * np.sum(X**2) / np.linalg.eigvalsh(gram)[0] / total
         for metric, value in values.items():
-            yield {"method": case, "k": k, "metric": metric, "value": value}
+            yield {"method": case, "k": k, "metric": metric, "value": float(value)}
+
+
+def descent(R, atom):
+    """Return <R, M>^2 / |M|^2, twice the decrease of the loss by the best weight of an atom."""
+    inner = np.vdot(R, np.moveaxis(np.multiply.outer(atom.z.astype(float), atom.dense_block()), 0, atom.mode))
+    return float(inner**2 / atom.n_ones)
+
+
+def best_descent(R, *, is_rank_one, modes=None):
+    """Return a proved bound on `descent` over all atoms, the largest over the modes.
+
+    For an atom of rank one the largest eigenvalue of the Gram matrix of every mode is a bound, too.
+    """
+    grams = [contractions.gram(R, mode) for mode in range(R.ndim)]
+    bounds = [maximize_boolean_rayleigh(grams[mode], random_state=0).bound for mode in modes or range(R.ndim)]
+    largest = min(np.linalg.eigvalsh(C)[-1] for C in grams) if is_rank_one else np.inf
+    return min(max(bounds), largest)
 
 
 def run_recovery(job):
@@ -168,10 +193,51 @@ def error_sweeps(table, method):
     return {"samples": rows[rows["case"] == "samples"], "sigma": rows[rows["case"] == "sigma"], "freedom": freedom}
 
 
+def summary(table):
+    """Return what the theorems say and what was measured."""
+    paths = table[table["theorem"] == "1 and 2"]
+    lines = []
+    for case in (PUBLISHED, PURSUIT, OPTIMUM):
+        wide = paths[paths["case"] == case].pivot_table(index=["seed", "k"], columns="metric", values="value")
+        found = [percent((wide["gap"] / wide["bound 1"]).max()), "-", f"{wide['mu'].min():.2f}"]
+        if case != OPTIMUM:
+            found[1] = percent((wide["gap"] / wide["bound 2"]).max())
+        n_over = int((wide["mu, own mode"] > 1.01 * wide["mu"]).sum())
+        lines.append([case, *found, f"{wide['mu'].median():.2f}", f"{n_over} of {len(wide)}"])
+    heads = ["path", "gap / bound 1, most", "gap / bound 2, most", "mu, least", "mu, median", "own mode overstates mu"]
+    yield f"Theorems 1 and 2, atoms of norm one:\n\n{as_text(heads, lines)}"
+    rows = table[(table["theorem"] == "3") & (table["metric"] == "recovered")]
+    lines = []
+    for method in (RANK_ONE, BLOCKS, PUBLISHED):
+        cells = [rows[(rows["case"] == case) & (rows["method"] == method)]["value"] for case in CASES]
+        lines.append(
+            [method, *(f"{percent(v.mean(), 0)} ({' to '.join(percent(x, 0) for x in interval(v))})" for v in cells)]
+        )
+    text = f"Theorem 3, {int(rows['seed'].nunique())} noiseless tensors each, all bits right (95 % interval):"
+    yield f"{text}\n\n{as_text(['', *CASES], lines)}"
+    lines = []
+    for method in (CONVEX, RANK_ONE):
+        slopes = ["{:.2f} ({:.2f})".format(*slope(part)) for part in error_sweeps(table, method).values()]
+        errors = table[(table["theorem"] == "4") & (table["method"] == method)]
+        wide = errors.pivot_table(index=["case", "x", "seed"], columns="metric", values="value")
+        ratio = (wide["squared error"] / wide["sigma2 R sum d / S"]).groupby(level=["case", "x"]).mean()
+        lines.append([method, *slopes, f"{ratio.min():.1f} to {ratio.max():.1f}"])
+    heads = ["exponent (two standard errors) of", *("S", "sigma", "R (d1 + d2 + d3)"), "error / expected"]
+    yield f"Theorem 4:\n\n{as_text(heads, lines)}"
+    times = table[table["theorem"] == TIME]
+    cells = ["{:.2f} ({:.2f})".format(*slope(times[times["case"] == name])) for name in (PUBLISHED, RANK_ONE)]
+    yield f"Time of a fit, exponent of K:\n\n{as_text(['', PUBLISHED, RANK_ONE], [['exponent', *cells]])}"
+
+
+def percent(share, digits=1):
+    """Return a share as text."""
+    return f"{100 * share:.{digits}f} %"
+
+
 def draw(table):
     """Return the figure: Theorems 1 and 2 along three paths, Theorem 3, Theorem 4 in three variables, time."""
     canvas, axes = style.figure(2, 4, 5.6)
-    titles = {PUBLISHED: "Thm 1, 2: as published", PURSUIT: "Thm 1, 2: rank one", OPTIMUM: "Thm 1: Eq. (3), noise"}
+    titles = {PUBLISHED: "Thm 1, 2: printed", PURSUIT: "Thm 1, 2: rank one", OPTIMUM: "Thm 1: Eq. (3)"}
     for ax, (case, title) in zip(axes[0], titles.items(), strict=False):
         draw_convergence(ax, table[(table["theorem"] == "1 and 2") & (table["case"] == case)])
         ax.set_title(title)
@@ -206,7 +272,7 @@ def draw_recovery(ax, rows):
             found, x = rows[(rows["case"] == case) & (rows["method"] == method)]["value"], at + 0.27 * (i - 1)
             ax.bar(x, found.mean(), width=0.25, color=color, label=None if at else method)
             ax.vlines(x, *interval(found), color="0.45", linewidth=1.0)
-    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5)
+    ax.set_xticks(range(len(CASES)), [case.replace(" ", "\n") for case in CASES], fontsize=5.5)
     ax.set(ylim=(0, 1.05), ylabel="share recovered", title="Thm 3 (bars: 95 %)")
 
 

@@ -51,19 +51,6 @@ def atom(atom):
     return np.moveaxis(np.multiply.outer(atom.z.astype(float), V), 0, atom.mode)
 
 
-def taken_up(M, other):
-    """Return the projection of the dense tensor of an atom on the changes of another atom, by a basis of them."""
-    sizes = [d for n, d in enumerate(M.shape) if n != other.mode]
-    if other.factors is None:
-        bases = [[np.eye(d) for d in sizes]]
-    else:
-        bases = [[np.eye(d) if n == m else A for n, (d, A) in enumerate(zip(sizes, other.factors, strict=True))]
-                 for m in range(len(sizes))]  # fmt: skip
-    parts = [reduce(np.multiply.outer, columns) for basis in bases for columns in product(*(A.T for A in basis))]
-    B = np.stack([np.moveaxis(np.multiply.outer(other.z.astype(float), V), 0, other.mode).ravel() for V in parts], 1)
-    return (B @ np.linalg.lstsq(B, M.ravel(), rcond=None)[0]).reshape(M.shape)
-
-
 def tensor(W):
     """Return the dense tensor of a decomposition, atom by atom."""
     return sum((c * atom(M) for c, M in zip(W.weights, W.atoms, strict=True)), np.zeros(W.shape))
