@@ -18,11 +18,11 @@ from pathlib import Path
 import numpy as np
 from bench_refine import from_truth
 from common import RESULTS, collect, count_starts, table, write
+from cp_tucker import CP
 from golden import best_rows
 from matplotlib.figure import Figure
 
 from boolcp import BMP, BooleanCP, contractions
-from boolcp.baselines import CP
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
 

@@ -8,11 +8,12 @@ import argparse
 
 import numpy as np
 from common import best_time, count_starts, processor_time, spread, table, timed, write
+from cp_tucker import CP
 from golden import best_rows
 from tensorly.decomposition import parafac
 
 from boolcp import BMP, BooleanCP, contractions
-from boolcp.baselines import CP, SUSTain
+from boolcp.baselines import SUSTain
 from boolcp.datasets import load_syn, make_boolean_cp
 from boolcp.datasets.synthetic import unit_atom
 from boolcp.metrics import hamming_error, rmse

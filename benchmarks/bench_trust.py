@@ -12,6 +12,7 @@ from itertools import pairwise
 
 import numpy as np
 from common import fingerprint, on_processor, table, write, write_section
+from cp_tucker import CP
 from joblib import Memory, Parallel, delayed
 from real_data import LOADERS
 from recordings_like import NOISES, NULLS, SHAPE, null, p3, planted, separable
@@ -237,7 +238,7 @@ def detectable(noise, V, signal, E):
 
 def cp_bits(X, n_atoms, seed):
     """Return the trial columns of a CP of TensorLy, the best of five starts, cut in two by two-means."""
-    factors = boolcp.baselines.CP(n_atoms, n_init=5, random_state=seed).fit(X).decomposition_.factors
+    factors = CP(n_atoms, n_init=5, random_state=seed).fit(X).decomposition_.factors
     return [clusters(column[:, None], 2, seed) == 0 for column in factors[2].T]
 
 

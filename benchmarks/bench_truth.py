@@ -27,6 +27,7 @@ import real_data
 import scipy.io
 import scipy.signal
 from common import RESULTS, collect, count_starts, seed_of, table, write
+from cp_tucker import CP, Tucker
 from scipy.optimize import linear_sum_assignment
 
 from boolcp import BMP, baselines
@@ -156,7 +157,7 @@ def mixed_features(X, K, seed, n_starts):
 
 
 def cp(X, K, seed, n_starts):
-    W = baselines.CP(K, n_init=n_starts, random_state=seed).fit(X).decomposition_
+    W = CP(K, n_init=n_starts, random_state=seed).fit(X).decomposition_
     patterns = W.factors[1]
     for A in W.factors[2:]:
         patterns = (patterns[:, None] * A).reshape(-1, K)
@@ -165,7 +166,7 @@ def cp(X, K, seed, n_starts):
 
 def tucker(X, K, seed, n_starts):
     """Patterns are those of its directions along the samples."""
-    W = baselines.Tucker(K, random_state=seed).fit(X).decomposition_.to_tensor()
+    W = Tucker(K, random_state=seed).fit(X).decomposition_.to_tensor()
     U, s, Vt = np.linalg.svd(W.reshape(len(X), -1), full_matrices=False)
     return Fit(W, (U * s)[:, :K], Vt[:K])
 

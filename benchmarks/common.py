@@ -60,11 +60,12 @@ def digest(path):
 
 
 def with_imports(path, found=()):
-    """Return a script and the modules of its own folder that it imports, directly or not; not this one."""
+    """Return a script and the modules beside it, or here, that it imports, directly or not; not this one."""
     found = (*found, path)
     names = re.findall(r"^(?:from|import) (\w+)", path.read_text(encoding="utf-8"), flags=re.MULTILINE)
     for name in names:
-        other = path.parent / f"{name}.py"
+        here, other = Path(__file__).parent / f"{name}.py", path.parent / f"{name}.py"
+        other = other if other.exists() else here
         if other.exists() and other not in found and name != "common":
             found = with_imports(other, found)
     return found

@@ -18,10 +18,10 @@ import scipy.io
 import scipy.signal
 import xarray as xr
 from common import commit, environment, table
+from cp_tucker import CP
 from real_data import _food_tracking, data_folder, missing_reason
 
 import boolcp
-from boolcp.baselines import CP
 from boolcp.io.results import make_provenance
 from boolcp.report import write_report
 from boolcp.trust.residuals import residual_check

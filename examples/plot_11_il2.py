@@ -14,6 +14,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 import xarray as xr
 from tensorly.datasets import load_IL2data
+from tensorly.decomposition import parafac
 
 import boolcp
 
@@ -71,7 +72,8 @@ for name, color, marker in (("CP", "#D55E00", "s"), ("boolcp", "#0072B2", "o")):
     errors = []
     for k in numbers:
         if name == "CP":
-            W_k = boolcp.baselines.CP(k, random_state=0).fit(shown).decomposition_
+            seen = ~np.isnan(shown.values)
+            W_k = parafac(np.where(seen, shown, 0.0), k, mask=seen, init="random", random_state=0, n_iter_max=1000)
         else:
             W_k = boolcp.decompose(shown, k, boolean_modes=["cell"], certify=False, random_state=0)
         errors.append(boolcp.metrics.rmse(np.asarray(W_k.to_tensor())[hidden], X.values[hidden]))

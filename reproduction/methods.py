@@ -1,7 +1,7 @@
 """The methods that the figures compare, by their names in the legend, each with several numbers of atoms."""
 
 import numpy as np
-from tables import count_starts
+from tables import count_starts, cp_tucker
 
 from boolcp import BMP, baselines
 
@@ -16,7 +16,8 @@ def make(method, n_atoms, seed, **options):
         return BMP.as_published(n_atoms, random_state=seed, **options)
     if method in OPTIONS:
         return BMP(n_atoms, random_state=seed, **OPTIONS[method], **options)
-    return getattr(baselines, method)(n_atoms, random_state=seed, **options)
+    found = cp_tucker if method in ("CP", "Tucker") else baselines
+    return getattr(found, method)(n_atoms, random_state=seed, **options)
 
 
 def estimates(method, X, numbers, seed, mask=None):

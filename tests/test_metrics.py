@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 from samples import random_decomposition
 
-from boolcp import baselines
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import factor_match_score, hamming_error, rmse
 from boolcp.result.atoms import Atom, BooleanCP
@@ -99,14 +98,6 @@ def test_a_cp_pair_scores_by_the_product_of_cosines(rng):
     assert factor_match_score((None, A), (np.array([1.0, 2.0, 3.0]), B)) == pytest.approx(best)
     W = random_decomposition(SHAPE, "rank one", rng)
     assert factor_match_score((np.ones(W.n_atoms), W.factors), W) == pytest.approx(1)
-
-
-def test_rmse_takes_the_result_of_any_method(rng):
-    X = rng.standard_normal((6, 7, 8))
-    for method in (baselines.CP, baselines.Tucker):
-        W = method(2, random_state=0).fit(X).decomposition_
-        assert rmse(W, X) == rmse(W.to_tensor(), X)
-        assert len(repr(W)) < 60 and "6 x 7 x 8" in repr(W)
 
 
 def test_metrics_say_what_does_not_fit(rng):

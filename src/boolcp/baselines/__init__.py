@@ -1,11 +1,10 @@
-"""The methods that the paper compares with BMP, with the same `fit` as BMP.
+"""The Boolean methods that the paper compares with BMP, with the same `fit` as BMP.
 
 Input: a tensor and its mask. Output: a decomposition with `to_tensor()`, and the loss over the observed entries.
 Nothing in `fit` or `trust` depends on this package.
 """
 
-from boolcp.baselines.cp import CP, RealCP, Tucker, TuckerForm
 from boolcp.baselines.lfm import LFM, LFMmix
 from boolcp.baselines.sustain import SUSTain
 
-__all__ = ["CP", "LFM", "LFMmix", "RealCP", "SUSTain", "Tucker", "TuckerForm"]
+__all__ = ["LFM", "LFMmix", "SUSTain"]

@@ -1,7 +1,7 @@
 """What all baselines share: reading and checking their input, imputation, the loss, unfoldings."""
 
 from collections.abc import Callable, Sequence
-from typing import Any, Self
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -9,6 +9,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
+from boolcp.contractions import khatri_rao
 from boolcp.result.labels import read_aligned
 from boolcp.system import one_thread
 
@@ -39,6 +40,18 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
 
     def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         raise NotImplementedError
+
+
+class RealCP(NamedTuple):
+    """A CP decomposition W = sum_k weights_k a_k (x) b_k (x) ..: weights (K,) and factors, each (d_n, K)."""
+
+    weights: np.ndarray
+    factors: list[np.ndarray]
+
+    def to_tensor(self) -> np.ndarray:
+        """Return W as a dense array."""
+        shape = [len(A) for A in self.factors]
+        return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(shape)
 
 
 def impute(X: np.ndarray, observed: np.ndarray | None, step: Callable[..., Any], *, max_iter: int, tol: float) -> Any:

@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, impute
-from boolcp.baselines.cp import RealCP
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, RealCP, impute
 from boolcp.contractions import gram_product
 from boolcp.datasets.synthetic import sum_of
 from boolcp.storage.dense import Complete, Dense

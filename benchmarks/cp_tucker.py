@@ -6,52 +6,14 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, along, impute, squared_loss
-from boolcp.contractions import gram_product, khatri_rao, mttkrp
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, RealCP, along, impute, squared_loss
+from boolcp.contractions import gram_product, mttkrp
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import Tucker as Compressed
 from boolcp.storage.tucker import compress, leading_basis
 from boolcp.system import load_extra
 
 ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate; not tuned
-
-
-class RealCP(NamedTuple):
-    """A CP decomposition W = sum_k weights_k a_k (x) b_k (x) ..; unpacks as weights (K,) and factors, each (d_n, K).
-
-    Examples
-    --------
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-    >>> weights, factors = boolcp.baselines.CP(2, random_state=0).fit(X).decomposition_
-    >>> weights.shape, [A.shape for A in factors]
-    ((2,), [(15, 2), (16, 2), (17, 2)])
-    """
-
-    weights: np.ndarray
-    factors: list[np.ndarray]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Return the shape of the tensor."""
-        return tuple(len(A) for A in self.factors)
-
-    @property
-    def n_atoms(self) -> int:
-        """Return the number K of terms."""
-        return len(self.weights)
-
-    def __repr__(self) -> str:
-        return f"RealCP({' x '.join(map(str, self.shape))}, {self.n_atoms} terms)"
-
-    def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array.
-
-        Examples
-        --------
-        >>> boolcp.baselines.RealCP(np.array([2.0]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
-        [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
-        """
-        return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(self.shape)
 
 
 class CP(Baseline):
@@ -74,13 +36,6 @@ class CP(Baseline):
     ----------
     decomposition_, loss_ : RealCP, float
         The result, and |X - W|^2 / 2 over the observed entries.
-
-    Examples
-    --------
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 3, random_state=0)
-    >>> model = boolcp.baselines.CP(3, random_state=0).fit(X)
-    >>> bool(boolcp.metrics.rmse(model.decomposition_.to_tensor(), clean) < 1e-3)
-    True
     """
 
     def __init__(
@@ -131,15 +86,7 @@ class CP(Baseline):
 
 
 class TuckerForm(NamedTuple):
-    """A Tucker decomposition W = core x_1 U_1 .. x_N U_N; unpacks as core and factors, orthonormal bases (d_n, r_n).
-
-    Examples
-    --------
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 2, noise=0.1, random_state=0)
-    >>> core, factors = boolcp.baselines.Tucker(2).fit(X).decomposition_
-    >>> core.shape, [U.shape for U in factors]
-    ((2, 2, 2), [(15, 2), (16, 2), (17, 2)])
-    """
+    """A Tucker decomposition W = core x_1 U_1 .. x_N U_N; unpacks as core and factors, orthonormal bases (d_n, r_n)."""
 
     core: np.ndarray
     factors: list[np.ndarray]
@@ -153,13 +100,7 @@ class TuckerForm(NamedTuple):
         return f"TuckerForm({' x '.join(map(str, self.shape))}, core {' x '.join(map(str, self.core.shape))})"
 
     def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array.
-
-        Examples
-        --------
-        >>> boolcp.baselines.TuckerForm(np.array([[2.0]]), [np.ones((2, 1)), np.ones((3, 1))]).to_tensor().tolist()
-        [[2.0, 2.0, 2.0], [2.0, 2.0, 2.0]]
-        """
+        """Return W as a dense array."""
         W = self.core
         for mode, U in enumerate(self.factors):
             W = along(W, mode, U)
@@ -180,13 +121,6 @@ class Tucker(Baseline):
     ----------
     decomposition_, loss_ : TuckerForm, float
         The result, and |X - W|^2 / 2 over the observed entries.
-
-    Examples
-    --------
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((15, 16, 17), 3, random_state=0)
-    >>> model = boolcp.baselines.Tucker(3).fit(X)
-    >>> model.decomposition_.core.shape, bool(model.loss_ < 1e-12)
-    ((3, 3, 3), True)
     """
 
     def __init__(self, n_atoms: int = 10, *, random_state: Any = None) -> None:
