@@ -16,8 +16,8 @@ import boolcp
 # lines of src 19000, lines of tests 14000, files of a folder 18, questions to a storage 16; a basic fit of 22 modules,
 # 160 functions and depth 12; with gaps, counts or data on disk 26 modules.
 BUDGET = {
-    "lines of src": 20480,
-    "lines of tests": 14330,
+    "lines of src": 20468,
+    "lines of tests": 14311,
     "files of a folder": 18,
     "questions to a storage": 16,
     "questions about the kind of a storage": 37,
