@@ -48,9 +48,7 @@ class ModelOptions:
     noise: Annotated[
         str | None, option("white or separable; by default separable for trials of EEG, MEG, ECoG.", panel="Model")
     ] = None
-    adjacency: Annotated[
-        str | None, option("Boolean modes where neighbors tend to agree, e.g. channel,time.", panel="Model")
-    ] = None
+    adjacency: Annotated[str | None, option("Modes where neighbors agree, e.g. channel.", panel="Model")] = None
     smoothness: Annotated[str, model_option("How much neighbors count, in units of the noise variance, or auto.")] = (
         "auto"
     )
