@@ -6,7 +6,7 @@ import numpy as np
 from scipy.optimize import linear_sum_assignment
 
 from boolcp.checks import check_mode
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP, pattern
 
 
 def rmse(X: Any, Y: Any) -> float:
@@ -112,18 +112,6 @@ def match(W: BooleanCP, V: BooleanCP, *, mode: int | str | None = None) -> list[
     table *= np.equal.outer(W.boolean_mode, V.boolean_mode)
     rows, columns = linear_sum_assignment(-np.abs(table))
     return [(int(k), int(j), float(table[k, j])) for k, j in zip(rows, columns, strict=True)]
-
-
-def pattern(atom: Atom, mode: int) -> np.ndarray:
-    """Return an atom without one mode, flat, of norm one: its real part, or its leading direction in the others."""
-    V = atom.dense_block()
-    if atom.mode != mode:
-        V = np.moveaxis(V, mode - (mode > atom.mode), -1)
-        flat = V.reshape(-1, V.shape[-1])
-        lead = V @ np.linalg.eigh(flat.T @ flat)[1][:, -1]
-        V = np.multiply.outer(lead, atom.z.astype(float))
-        V = np.moveaxis(V, -1, atom.mode - (atom.mode > mode))
-    return np.asarray(V.ravel() / max(float(np.linalg.norm(V)), 1e-300))
 
 
 def _check_pair(estimate: Any, truth: Any) -> None:

@@ -21,9 +21,7 @@ _file, _step = partial(option, panel="Reading"), partial(option, panel="Preparat
 class DataOptions:
     """What to read and how to prepare it, as given on the command line."""
 
-    files: Annotated[
-        list[Path], typer.Argument(help="Data: one file, or several: sessions, or see --join.", metavar="FILE...")
-    ]
+    files: Annotated[list[Path], typer.Argument(help="Data: one file, or several sessions.", metavar="FILE...")]
     variable: Annotated[str | None, _file("Array of the file; trial_* reads trials.", "--variable", "-v")] = None
     dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.", metavar="MODES")] = None
     coord: Annotated[list[str], _file("A coordinate NAME=ARRAY or NAME:MODE=ARRAY. Repeatable.")] = field(
@@ -51,7 +49,7 @@ class DataOptions:
     reject_table: Annotated[Path | None, _step("Table of bad parts, e.g. with columns channel, trial.")] = None
     baseline: Annotated[str | None, _step("Subtract the mean of a time, as -200,0ms.", metavar="START,STOP")] = None
     n_trials: Annotated[int | None, _step("Only the first trials.")] = None
-    join: Annotated[str | None, _step("Join several files along this mode, existing or new.", metavar="MODE")] = None
+    join: Annotated[str | None, _step("Join files along this mode, not as sessions.", metavar="MODE")] = None
     names: Annotated[str | None, _step("Names of the joined files, e.g. awake,asleep.")] = None
     log: Annotated[bool, _step("Decimal logarithm of all entries.", "--log")] = False
     center: Annotated[str | None, _step("Subtract the mean along this mode.", metavar="MODE")] = None

@@ -215,7 +215,7 @@ def describe_atoms(W: BooleanCP, tests: Tests) -> list[dict[str, Any]]:
         detail, on, count = detail_text(W, k, tests), on_text(W, k), f"{atom.n_ones} of {len(atom.z)}"
         where = f"on in {f'all {len(atom.z)}' if atom.z.all() else count} {modes.plural(W, atom.mode)}"
         n, piece = pieces(W, k)
-        where += f" in {n} {piece}{'s' * (n > 1)}" * (n > 0)
+        where += f" in {n} {piece}{'s' * (n > 1)}" * (n > 0 and not atom.is_baseline)
         where = "a baseline, " * atom.is_baseline + where + (f": {detail}" if detail else "")
         row = {"number": k, "is_baseline": atom.is_baseline, "n_ones": atom.n_ones, "ones": count}
         row |= {"mode": modes.mode_text(W, atom.mode), "mode_number": atom.mode, "weight": f"{W.weights[k]:.4g}"}

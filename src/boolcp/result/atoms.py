@@ -635,6 +635,18 @@ def inner_of_blocks(first: Atom, second: Atom) -> float:
     return float(np.vdot(V, U))
 
 
+def pattern(atom: Atom, mode: int) -> np.ndarray:
+    """Return an atom without one mode, flat, of norm one: its real part, or its leading direction in the others."""
+    V = atom.dense_block()
+    if atom.mode != mode:
+        V = np.moveaxis(V, mode - (mode > atom.mode), -1)
+        flat = V.reshape(-1, V.shape[-1])
+        lead = V @ np.linalg.eigh(flat.T @ flat)[1][:, -1]
+        V = np.multiply.outer(lead, atom.z.astype(float))
+        V = np.moveaxis(V, -1, atom.mode - (atom.mode > mode))
+    return np.asarray(V.ravel() / max(float(np.linalg.norm(V)), 1e-300))
+
+
 def with_mean(W: BooleanCP, X: Any, data: Any) -> BooleanCP:
     """Return W with the mean of X - W over the Boolean mode, each atom by the bits or their complement with fewer ones.
 

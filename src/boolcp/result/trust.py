@@ -247,9 +247,7 @@ def log_odds(W: "BooleanCP", evidence: Evidence) -> tuple[np.ndarray, ...]:
     sigma = max(evidence.sigma, np.finfo(float).tiny ** 0.25)
     shares = evidence.share or tuple(np.ones(len(atom.z)) for atom in W.atoms)
     parts = zip(W.atoms, W.weights, evidence.rise, shares, evidence.cost or [0.0] * W.n_atoms, strict=True)
-    return tuple(
-        bit_log_odds(atom, float(c), rise, share, sigma) + e / (2 * sigma**2) for atom, c, rise, share, e in parts
-    )
+    return tuple(bit_log_odds(atom, float(c), rise, h, sigma) + e / (2 * sigma**2) for atom, c, rise, h, e in parts)
 
 
 def sure_share(W: "BooleanCP", least: float = 0.95) -> np.ndarray | None:

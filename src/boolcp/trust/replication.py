@@ -14,9 +14,9 @@ import scipy.stats
 from numpy.random import Generator
 
 from boolcp import checks
-from boolcp.metrics import match, pattern
+from boolcp.metrics import match
 from boolcp.plotting.mode_labels import further_of, mode_text
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import Atom, BooleanCP, pattern
 from boolcp.result.trust import Trust
 from boolcp.trust.on_off import is_on_off, two_groups
 from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, table_text, unit_mode
