@@ -21,7 +21,7 @@ from boolcp.storage.weighted import Weighted
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
 TOL = 1e-9  # relative fall of the loss that ends a polish
-N_AHEAD = 10  # sweeps that are foreseen at the pace of the last; by other recordings than those of the benchmarks
+N_AHEAD = 10  # sweeps that are foreseen at the pace of the last; not tuned
 MAX_JOINT = 10  # Boolean columns of one mode up to which all 2^K patterns are tried in each row; not tuned
 MAX_COMPILED = 2**20  # entries of a tensor whose sweeps are made without a chance to stop in between
 ROUNDING = 1e-15  # a loss computed from inner products is known to this part of |X|^2
