@@ -7,7 +7,6 @@ the tables have those from 5000 on.
 """
 
 import argparse
-import re
 import warnings
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,7 @@ from itertools import product
 
 import numpy as np
 import scipy.sparse
-from common import RESULTS, environment, on_processor, table
+from common import on_processor, table, write_section
 from real_data import LOADERS, data_folder
 from scipy.optimize import linear_sum_assignment
 from scipy.spatial import KDTree
@@ -345,16 +344,10 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("parts", nargs="*", choices=[[], *PARTS], default=list(PARTS))
     warnings.simplefilter("ignore", boolcp.BoolcpWarning)
-    path = RESULTS / "neighbors.md"
+    titles = ["Neighbors and sessions", *map(str.capitalize, PARTS)]
     for name in parser.parse_args().parts or PARTS:
-        text, rows = PARTS[name]()
-        old = path.read_text() if path.exists() else ""
-        known = dict(re.findall(r"^## (.*?)\n\n(.*?)(?=\n\n## |\Z)", old.rstrip(), flags=re.S | re.M))
-        known[name.capitalize()] = f"{text}\n\n{rows}\n\n{environment()}"
-        body = [f"## {title}\n\n{known[title]}" for title in map(str.capitalize, PARTS) if title in known]
-        path.write_text(
-            "\n\n".join(["# Neighbors and sessions", "`python benchmarks/bench_neighbors.py`", *body]) + "\n"
-        )
+        parts = [name.capitalize(), *PARTS[name]()]
+        write_section("neighbors.md", titles, f"python benchmarks/bench_neighbors.py {name}", parts)
 
 
 if __name__ == "__main__":
