@@ -61,7 +61,7 @@ def n_parameters(W):
     """Return the free real parameters of a decomposition; scales and rotations of CP and Tucker do not count."""
     if hasattr(W, "core"):
         return int(W.core.size + sum(r * (d - r) for r, d in zip(W.core.shape, W.shape, strict=True)))
-    return W.n_parameters if hasattr(W, "n_bits") else W.n_atoms * (sum(W.shape) - len(W.shape) + 1)
+    return W.n_parameters if hasattr(W, "n_bits") else len(W.weights) * (sum(map(len, W.factors)) - len(W.factors) + 1)
 
 
 def summary(table):

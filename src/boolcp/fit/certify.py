@@ -7,7 +7,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from boolcp import checks
-from boolcp.fit.neighbors import neighbor_rise, penalties_of
+from boolcp.fit.neighbors import penalties_of
 from boolcp.fit.starts import EXACT, noise_gain
 from boolcp.fit.sweep import noise_variance
 from boolcp.program.bounds import eigenvalue_bound
@@ -124,7 +124,8 @@ def judge_bits(data: Storage, W: BooleanCP) -> Evidence:
     rise = tuple(h + 2 * s * g for g, h, s in zip(products, squares, signs, strict=True))
     sizes = np.maximum(W.weights**2, np.finfo(float).tiny)
     share = None if data.weights is None else tuple(h / size for h, size in zip(squares, sizes, strict=True))
-    cost = tuple(neighbor_rise(atom.z, L) for atom, L in zip(W.atoms, penalties_of(W), strict=True))
+    pairs = zip(signs, W.atoms, penalties_of(W), strict=True)
+    cost = tuple(0.0 if L is None else L.diagonal() - 2 * s * (L @ atom.z.astype(float)) for s, atom, L in pairs)
     return Evidence(rise, share, noise_left(data, W), cost)
 
 

@@ -33,10 +33,10 @@ from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residua
 from boolcp.fit.blocks import next_block
 from boolcp.fit.certify import atom_system, by_size, certify, has_weak_atom, is_certain, judge_bits, with_system
 from boolcp.fit.checkpoint import Checkpoint
-from boolcp.fit.moves import lowest, moves_of, tolerance
+from boolcp.fit.moves import lowest, moves_of
 from boolcp.fit.neighbors import plain_graphs, smooth
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
-from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, oriented, refined_start
+from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, oriented, refined_start, tolerance
 from boolcp.fit.sweep import MAX_COMPILED, TOL, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP

@@ -16,11 +16,11 @@ from boolcp.fit.atom_search import Candidates, climb, from_bits, greedy_atom_sea
 from boolcp.fit.certify import NOISY, unique_gains
 from boolcp.fit.losses import complete
 from boolcp.fit.spec import Spec
-from boolcp.fit.starts import POLISHED, noise_gain, oriented, refined_start, round_columns, small_fall, with_atom
+from boolcp.fit.starts import noise_gain, oriented, refined_start, round_columns, tolerance, with_atom
 from boolcp.fit.sweep import noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import Complete, Dense
+from boolcp.storage.dense import Dense
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, Tucker, augmented
 
@@ -36,7 +36,6 @@ N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_EXCHANGES, N_TRIES = 3, 3  # rounds of exchanges, and lost atoms that are tried in each
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
-FALL = 1e-6  # relative fall of the loss that ends a polish of complete data before the last; not tuned
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
@@ -56,11 +55,6 @@ def moves_of(data: Storage, W: Columns) -> list[tuple[float, Move]]:
 def lowest(*found: Columns) -> Columns:
     """Return the columns of the lowest loss, the first of equal ones."""
     return min(found, key=lambda each: each.loss)
-
-
-def tolerance(data: Storage, W: Columns) -> float:
-    """Return the relative fall of the loss that ends a polish; the last polish follows, and over gaps a ridge."""
-    return FALL if isinstance(data, Complete) else max(POLISHED, small_fall(data, W))
 
 
 # moves: each returns the columns, or better ones; `small` is the tensor of the search

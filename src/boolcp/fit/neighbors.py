@@ -171,8 +171,3 @@ def penalties_of(W: BooleanCP) -> list[Any]:
         return [None] * W.n_atoms
     graphs = {n: laplacian(A) for n, A in read_graphs(W.parameters["adjacency"], W.shape).items()}
     return [s * graphs[atom.mode] if s > 0 else None for s, atom in zip(strength, W.atoms, strict=True)]
-
-
-def neighbor_rise(z: np.ndarray, L: Any) -> Any:
-    """Return by how much the penalty z'Lz rises when one of the bits is flipped, (d_n,), or 0."""
-    return 0.0 if L is None else L.diagonal() + 2 * (1 - 2.0 * z) * (L @ z.astype(float))

@@ -12,7 +12,7 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import n_observed
+from boolcp.storage.dense import Complete, n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
 from boolcp.storage.weighted import Weighted
@@ -23,6 +23,7 @@ SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as 
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
 MAX_RIVALS = 5  # that are kept; not tuned
+FALL = 1e-6  # relative fall of the loss that ends a polish of complete data before the last; not tuned
 POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the polish of one start; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
@@ -281,6 +282,11 @@ def observed_start(
     rounded = round_columns(W, spec.modes)
     found = polish(data, rounded, max_iter=spec.max_iter, tol=max(POLISHED, fall), below=best.loss)
     return revive(data, found, spec, rng)
+
+
+def tolerance(data: Storage, W: Columns) -> float:
+    """Return the relative fall of the loss that ends a polish; the last polish follows, and over gaps a ridge."""
+    return FALL if isinstance(data, Complete) else max(POLISHED, small_fall(data, W))
 
 
 def small_fall(data: Storage, W: Columns) -> float:
