@@ -32,7 +32,7 @@ ALIKE = 0.7  # |cosine| from which a pattern is the same
 OFTEN = 0.6  # share of the fits from which an atom replicates
 OWN = 0.3  # norm of a pattern beside the others below which they take no part in its amplitude
 DOUBT = 0.65  # of the log odds of bits that is left where the atom is not shown to be on/off (seeds 2000 to 2025)
-FEW, CENTERED = 15, 1e-8  # slices whose ranks show nothing of an atom that is on in some; a mean that counts as none
+FEW, CENTERED = 9, 1e-8  # slices whose ranks show nothing of an atom that is on in some; a mean that counts as none
 FIRST = 4  # directions of the first block that is shrunk; each later one ends twice as far
 IN_RUNS = 2.6  # standard errors of the correlation of neighbors
 
