@@ -174,12 +174,11 @@ def forge_variable(file, name, rng):
         flat[rng.random(len(flat)) < rng.choice([0.1, 1.0])] = rng.choice(junk)
         file[name][...] = flat.reshape(values.shape)
     else:
-        attributes = dict(file[name].attrs)
+        dimension = file[name].attrs.get("_Netcdf4Dimid")
         del file[name]
         file[name] = [values.astype("S8"), values[..., :-1] if values.ndim else 3, np.float64(2.0)][rng.integers(3)]
-        for key in ("_Netcdf4Dimid",):
-            if key in attributes:
-                file[name].attrs[key] = attributes[key]
+        if dimension is not None:
+            file[name].attrs["_Netcdf4Dimid"] = dimension
 
 
 def spoiled(tree, rng):

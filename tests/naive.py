@@ -261,21 +261,22 @@ def log_odds_on(x, z, entry, noise2, signal2):
 
 
 def permutation_p(y, groups, blocks):
-    """Return the share of all orders of y within blocks whose means of ranks differ at least as much between groups."""
-    ranks, names = scipy.stats.rankdata(y), sorted(set(groups))
+    """Return the share of all orders within blocks whose ranks differ at least as much between groups, as squares.
 
-    def statistic(order):
-        parts = [[ranks[i] for i, group in zip(order, groups, strict=True) if group == name] for name in names]
-        return sum(len(part) * (np.mean(part) - ranks.mean()) ** 2 for part in parts)
-
-    members = [[i for i, block in enumerate(blocks) if block == name] for name in sorted(set(blocks))]
-    orders = []
+    The mean of each block is taken out of the ranks and of the groups first.
+    """
+    members = [np.flatnonzero([b == name for b in blocks]) for name in sorted(set(blocks))]
+    ranks = scipy.stats.rankdata(y)
+    design = np.array([[g == name for name in sorted(set(groups))] for g in groups], dtype=float)
+    for places in members:
+        design[places] -= design[places].mean(axis=0)
+        ranks[places] -= ranks[places].mean()
+    found = []
     for choice in product(*(permutations(places) for places in members)):
         order = np.empty(len(y), dtype=int)
-        for places, chosen in zip(members, choice, strict=True):
-            order[places] = chosen
-        orders.append(statistic(order))
-    return np.mean(np.array(orders) >= statistic(range(len(y))) - 1e-9)
+        order[np.concatenate(members)] = np.concatenate(choice)
+        found.append(ranks[order] @ design @ np.linalg.pinv(design) @ ranks[order])
+    return np.mean(np.array(found) >= ranks @ design @ np.linalg.pinv(design) @ ranks - 1e-9)
 
 
 def soft_bits(S, q, temperature):

@@ -1,7 +1,8 @@
-"""Random tensors, atoms and decompositions to test on, and the comparison of two fits bit by bit."""
+"""Random tensors, atoms and decompositions to test on; two fits compared bit by bit, a storage with an array."""
 
 from dataclasses import asdict, replace
 
+import naive
 import numpy as np
 
 from boolcp.datasets import make_boolean_cp
@@ -76,3 +77,18 @@ def assert_identical(a, b):
     for x, y in zip(a.history_, b.history_, strict=True):
         np.testing.assert_equal(asdict(x) | {"seconds": 0}, asdict(y) | {"seconds": 0})
     assert (a.stop_reason_, a.n_iter_, a.converged_) == (b.stop_reason_, b.n_iter_, b.converged_)
+
+
+def check_questions(data, X, rng, tolerance=1e-10):
+    """Compare every answer of a storage, or of a decomposition, with that of the dense tensor X."""
+    close = {"rtol": 0, "atol": tolerance * np.linalg.norm(X)}
+    assert data.shape == X.shape
+    np.testing.assert_allclose(data.to_array(), X, **close)
+    for mode, d in enumerate(X.shape):
+        rows = naive.unfold(X, mode)
+        Z, blocks = rng.standard_normal((d, 3)), rng.standard_normal((2, *np.delete(X.shape, mode)))
+        factors = [rng.standard_normal((size, 3)) for size in X.shape]
+        np.testing.assert_allclose(data.gram(mode), rows @ rows.T, rtol=0, atol=tolerance * max(np.sum(X**2), 1e-3))
+        np.testing.assert_allclose(data.contract(mode, Z), naive.contract(X, mode, Z), **close)
+        np.testing.assert_allclose(data.project(mode, blocks), naive.project(X, mode, blocks), **close)
+        np.testing.assert_allclose(data.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), **close)

@@ -106,24 +106,6 @@ def test_what_does_not_correspond_is_refused():
         boolcp.fit_sessions([np.zeros((3, 4, 5)), np.zeros((4, 4, 5))], 2, shared=(0, 1))
 
 
-@pytest.mark.parametrize("is_within", [True, False])
-def test_a_test_takes_the_subject_as_its_unit(is_within):
-    rng = np.random.default_rng(0)
-    subject = np.repeat(np.arange(12), 20)
-    group = rng.integers(2, size=240) if is_within else subject % 2
-    own = rng.random(12)[subject]  # how often the second atom is on differs between subjects alone
-    Z = np.stack([rng.random(240) < 0.2 + 0.6 * group, rng.random(240) < own])
-    atoms = [boolcp.Atom(0, z, (np.eye(3, 1),)) for z in Z]
-    W = boolcp.BooleanCP((240, 3), atoms, [1, 1])
-    test = boolcp.compare_conditions(W, group, mode=0, unit=subject)
-    assert test.counts.tolist() == ([12, 12] if is_within else [6, 6]) and test.p_value[0] < 0.01 < test.p_value[1]
-    assert "of means " + ("within" if is_within else "between") + " 12 units" in test.summary()
-    with pytest.raises(ValueError, match="takes the place"):
-        boolcp.compare_conditions(W, group, mode=0, unit=subject, blocks=subject)
-    with pytest.raises(ValueError, match="varies within"):
-        boolcp.compare_conditions(W, rng.random(240), mode=0, unit=subject)
-
-
 def test_several_files_are_sessions_of_the_command_and_rows_of_the_page(tmp_path, monkeypatch, capsys):
     sessions, _, _ = draw(4)
     for n, X in enumerate(sessions.values()):

@@ -53,16 +53,6 @@ def test_the_loss_falls_along_the_path(shape, rng):
     assert loss(X, model.decomposition_) == pytest.approx(losses[-1])
 
 
-def test_bits_are_exact_and_real_parts_have_norm_one(rng):
-    X = make_blocks((20, 15, 12), (0, 1), rng)[0] + rng.standard_normal((20, 15, 12))
-    W = fit(X, 3).decomposition_
-    for atom in W.atoms:
-        assert atom.z.dtype == bool and atom.z.any() and np.linalg.norm(atom.dense_block()) == pytest.approx(1)
-    assert W.explained() == pytest.approx(1 - loss(X, W) / np.sum(X**2)) and (W.weights > 0).all()
-    certificates = [atom.certificate for atom in W.atoms]
-    assert all(np.isnan(c) or 0 < c <= 1 for c in certificates)
-
-
 def test_the_residual_is_orthogonal_to_every_atom(rng):
     X = rng.standard_normal((12, 10, 11))
     W = fit(X, 5).decomposition_
@@ -162,19 +152,3 @@ def test_nonnegative_blocks_have_no_negative_entry(share, rng):
     assert bits_of(fit(X, 1, [0], nonnegative=True).decomposition_) == {(0, bits[0].tobytes())}
     W = fit(X, 3, nonnegative=True).decomposition_
     assert all((atom.dense_block() >= 0).all() for atom in W.atoms) and (W.weights > 0).all() and W.n_atoms > 1
-
-
-# a mean beside the atoms
-
-
-@pytest.mark.parametrize("share", [1.0, 0.8])
-def test_the_mean_over_the_boolean_mode_is_fitted_beside_the_atoms(share, rng):
-    X, bits = make_blocks((24, 18, 16), (0,), rng, share=0.3)
-    X += 5 * rng.standard_normal((18, 16)) + 0.3 * rng.standard_normal(X.shape)
-    mask = rng.random(X.shape) < share
-    W = fit(np.where(mask, X, np.nan), 1, [0], mean=True).decomposition_
-    assert W.mean.size == 18 * 16
-    assert W.atoms[0].z.sum() <= 12 and np.array_equal(W.atoms[0].z, bits[0])
-    left = np.where(mask, X - W.to_tensor(), 0.0)  # least squares: nothing is left over all slices, and over those on
-    np.testing.assert_allclose(left.sum(axis=0), 0, atol=1e-6)
-    np.testing.assert_allclose(sums_on(left, W.atoms[0]), 0, atol=1e-6)

@@ -152,7 +152,8 @@ def test_bits_are_found_under_every_loss(name):
     if name != "huber":
         assert all((A >= 0).all() for A in W.factors)
     if name != "squared":
-        assert f"of the {name.capitalize()} deviance explained" in W.summary()
+        assert f"{100 * W.explained():.1f} % of the {name.capitalize()} deviance explained" in W.summary()
+        assert W.data_norm2 is not None and len(W.data_inner) == W.n_atoms
         assert 0 < W.explained() < 1 and (W.explained_unique() > 0).all() and np.isnan(W.explained_alone()).all()
         with pytest.raises(ValueError, match=f'no certificates under loss="{name}"'):
             W.certify(X)
@@ -217,12 +218,10 @@ def test_only_the_modes_that_are_listed_are_nonnegative():
             assert (model.transform(X, mode=mode) >= 0).all() and (model.transform(X, mode=other) < 0).any()
 
 
-def test_nonnegative_atoms_of_rank_two_blocks_and_with_missing_entries():
+def test_nonnegative_atoms_of_rank_two_and_with_missing_entries():
     X, truth = make_data("squared", 3)
     W = decompose(X, 1, atom_rank=2, boolean_modes=[2], nonnegative=True, random_state=0)
     assert W.atoms[0].rank == 2 and all((A >= 0).all() for A in W.atoms[0].factors)
-    V = decompose(X, 2, atom_rank="block", nonnegative=True, random_state=0)
-    assert all((atom.block >= 0).all() for atom in V.atoms) and (V.weights > 0).all()
     mask = np.random.default_rng(0).random(SHAPE) < 0.6
     missing = decompose(X, 2, mask=mask, nonnegative=True, random_state=0)
     assert hamming_error(missing, truth) == 0 and all((A >= 0).all() for A in missing.factors)

@@ -1,5 +1,8 @@
 """The mean over the Boolean mode as a part of the model, like an intercept."""
 
+from dataclasses import replace
+from itertools import product
+
 import naive
 import numpy as np
 import pytest
@@ -45,25 +48,21 @@ def test_mean_and_atoms_are_found(kind, rank):
     np.testing.assert_allclose(W.to_tensor(), naive.tensor(W) + W.mean, atol=1e-12)
 
 
-@pytest.mark.parametrize("rank", [1, 2, "block"])
-@pytest.mark.parametrize("kind", ["complete", "weights"])
+@pytest.mark.parametrize(("kind", "rank"), [*product(["complete", "weights"], [1, 2, "block"]), ("gaps", "block")])
 def test_the_mean_and_the_blocks_are_those_of_least_squares(kind, rank):
-    X, _, _ = planted(rank, noise=1.0)
-    weights = np.ones(SHAPE) if kind == "complete" else 0.5 + np.random.default_rng(1).random(SHAPE)
-    W = fitted(X, rank, **({} if kind == "complete" else {"weights": weights})).decomposition_
-    R = weights * (X - W.to_tensor())
+    (X, _, _), uniform = planted(rank, noise=1.0), np.random.default_rng(1).random(SHAPE)
+    weights = {"complete": np.ones(SHAPE), "gaps": 1.0 * (uniform < 0.8), "weights": 0.5 + uniform}[kind]
+    W = fitted(X, rank, weights=weights).decomposition_
+    E = X - W.to_tensor()
+    R = weights * E
     np.testing.assert_allclose(R.sum(axis=MODE), 0, atol=1e-6 * np.abs(X).max() * SHAPE[MODE])  # against the mean
     for atom in W.atoms:  # against each atom
         assert abs(np.sum(R * naive.atom(atom))) < 2e-3 * np.linalg.norm(R) * np.sqrt(atom.n_ones)
-    for k in range(2):  # no bit is better flipped, the mean as it is
+    for atom, size in zip(W.atoms, W.weights, strict=True):  # no bit is better flipped, the mean as it is
         for i in range(SHAPE[MODE]):
-            z = W.atoms[k].z ^ (np.arange(SHAPE[MODE]) == i)
-            change = W.weights[k] * (
-                naive.atom(Atom(MODE, z, W.atoms[k].factors, W.atoms[k].block)) - naive.atom(W.atoms[k])
-            )
-            assert (
-                np.sum(weights * (X - W.to_tensor() - change) ** 2) >= np.sum(weights * (X - W.to_tensor()) ** 2) - 1e-9
-            )
+            flipped = replace(atom, z=atom.z ^ (np.arange(SHAPE[MODE]) == i))
+            change = size * (naive.atom(flipped) - naive.atom(atom))
+            assert np.sum(weights * (E - change) ** 2) >= np.sum(weights * E**2) - 1e-9
 
 
 def test_it_is_the_fit_with_an_atom_that_is_always_on():
@@ -98,12 +97,25 @@ def test_what_is_constant_changes_the_mean_alone():
     assert V.explained() == pytest.approx(W.explained(), rel=1e-4)
 
 
-def test_shares_are_of_what_varies():
-    X, _, _ = planted(noise=1.0)
-    W = fitted(X).decomposition_
-    varies = X - X.mean(axis=MODE, keepdims=True)
-    assert W.explained() == pytest.approx(1 - np.sum((X - W.to_tensor()) ** 2) / np.sum(varies**2), abs=1e-6)
+@pytest.mark.filterwarnings("ignore::boolcp.DegenerateAtomsWarning")
+@pytest.mark.parametrize("atom_rank", [1, 2, "block"])
+@pytest.mark.parametrize("kind", ["complete", "missing", "weighted"])
+@pytest.mark.parametrize("mode", [0, 2])
+def test_shares_are_of_what_varies_around_the_mean(atom_rank, kind, mode, rng):
+    data = boolcp.datasets.make_boolean_cp((8, 9, 16), [0, 0, 2], noise=0.1, random_state=0)
+    X = np.moveaxis(data.X + 5, 2, mode)
+    seen = rng.random(X.shape) > 0.2
+    w = {"complete": np.ones(X.shape), "missing": 1.0 * seen, "weighted": seen * rng.uniform(0.1, 2, X.shape)}[kind]
+    model = boolcp.BMP(2, atom_rank=atom_rank, mean=True, boolean_modes=[mode], random_state=0).fit(X, weights=w)
+    center = (w * X).sum(axis=mode, keepdims=True) / w.sum(axis=mode, keepdims=True)
+    total = (w * (X - center) ** 2).sum()
+    for W in (*model.path_, model.decomposition_):
+        assert W.explained() == pytest.approx(1 - (w * (X - W.to_tensor()) ** 2).sum() / total, abs=0.02)
+        assert all(2 * atom.n_ones <= len(atom.z) for atom in W.atoms)
+    assert W.explained() == pytest.approx(1 - (w * (X - W.to_tensor()) ** 2).sum() / total, abs=1e-9)
     assert (W.explained_unique() > 0).all() and W.explained_alone().sum() < 1.5
+    text = W.summary()
+    assert "% of the variance around the mean explained" in text and f"Mean over {mode} fitted apart" in text
 
 
 def test_new_slices_have_the_mean_taken_out():

@@ -117,16 +117,6 @@ def test_a_graph_is_given_as_a_matrix_or_found_by_positions():
     assert {(j, i) for i, j in grid} <= edges and len(edges) <= len(grid) + 30  # with a diagonal in each square
 
 
-def test_a_resumed_fit_ends_with_the_same_bits(tmp_path):
-    X, _ = draw(4)
-    model = boolcp.BMP(2, adjacency={0: scipy.sparse.csr_array(CHAIN)}, boolean_modes=[0], random_state=0)
-    whole, path = model.fit(X).decomposition_, tmp_path / "fit.npz"
-    model.fit(X, checkpoint=path, callback=lambda progress: progress.stage == "neighbors")
-    again = boolcp.BMP.resume(path, X).decomposition_
-    assert np.array_equal(bits(again), bits(whole)) and np.array_equal(again.weights, whole.weights)
-    assert [a.certificate for a in again.atoms] == [a.certificate for a in whole.atoms]
-
-
 def test_graphs_follow_a_result_into_files_and_parts(tmp_path):
     pytest.importorskip("xarray")
     X, _ = draw(5)

@@ -5,7 +5,7 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
-from samples import assert_identical, random_decomposition
+from samples import random_decomposition
 
 import boolcp
 from boolcp import BMP, Noise, prepare
@@ -102,20 +102,6 @@ def test_a_residual_that_is_correlated_is_named(rng):
     assert BMP(1, **TRIALS).fit(rng.standard_normal(SHAPE)).decomposition_.summary().count("correlated") == 0
 
 
-def test_a_fit_with_noise_is_resumed(rng, tmp_path):
-    X, _ = smooth(rng)
-    path = tmp_path / "fit.ckpt"
-    whole = BMP(2, noise="separable", **TRIALS).fit(X)
-
-    def stop(progress):
-        return progress.stage == "search"
-
-    BMP(2, noise="separable", **TRIALS).fit(X, checkpoint=path, callback=stop)
-    assert_identical(BMP(2, noise="separable", **TRIALS).fit(X, checkpoint=path), whole)
-    with pytest.raises(ValueError, match='checkpoint needs noise="white" or "separable"'):
-        BMP(2, noise={0: covariance(7)}, **TRIALS).fit(X, checkpoint=tmp_path / "other.ckpt")
-
-
 def test_a_covariance_of_mne_is_that_of_the_channels(rng):
     X, _ = smooth(rng)
     names = [f"E{n}" for n in range(7)]
@@ -133,7 +119,7 @@ def test_a_covariance_of_mne_is_that_of_the_channels(rng):
             BMP(1, noise=wrong, **TRIALS).fit(named.drop_vars("channel") if wrong is known else named)
 
 
-def test_what_a_noise_model_cannot_be_is_named(rng):
+def test_what_a_noise_model_cannot_be_is_named(rng, tmp_path):
     X, _ = smooth(rng)
     gaps = np.where(rng.random(SHAPE) < 0.1, np.nan, X)
     for options, data, error, words in [
@@ -152,6 +138,8 @@ def test_what_a_noise_model_cannot_be_is_named(rng):
     ]:
         with pytest.raises(error, match=words):
             BMP(1, **TRIALS | options).fit(data)
+    with pytest.raises(ValueError, match='checkpoint needs noise="white" or "separable"'):
+        BMP(2, noise={0: covariance(7)}, **TRIALS).fit(X, checkpoint=tmp_path / "other.ckpt")
     with pytest.raises(ValueError, match="complete data, and weights along"):
         BMP(1, noise="separable", **TRIALS).fit(X, weights=1 + np.arange(np.prod(SHAPE)).reshape(SHAPE))
     with pytest.raises(ValueError, match="missing entries"):

@@ -4,7 +4,7 @@ import itertools
 import naive
 import numpy as np
 import pytest
-from samples import KINDS, as_tested, random_atom, random_decomposition
+from samples import KINDS, as_tested, check_questions, random_atom, random_decomposition
 
 import boolcp
 from boolcp.datasets import make_boolean_cp
@@ -38,14 +38,7 @@ def test_every_question_has_the_answer_of_the_dense_tensor(W, rng):
     X = naive.tensor(W)
     assert W.norm() == pytest.approx(np.linalg.norm(X))
     assert W.squared_norm == pytest.approx(np.sum(X**2))
-    for mode, d in enumerate(W.shape):
-        rows = naive.unfold(X, mode)
-        Z, blocks = rng.standard_normal((d, 3)), rng.standard_normal((2, *np.delete(W.shape, mode)))
-        factors = [rng.standard_normal((size, 3)) for size in W.shape]
-        np.testing.assert_allclose(W.gram(mode), rows @ rows.T, atol=1e-12)
-        np.testing.assert_allclose(W.contract(mode, Z), naive.contract(X, mode, Z), atol=1e-12)
-        np.testing.assert_allclose(W.project(mode, blocks), naive.project(X, mode, blocks), atol=1e-12)
-        np.testing.assert_allclose(W.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), atol=1e-12)
+    check_questions(W, X, rng)
 
 
 def test_slices_that_nothing_determines_are_missing(W):
@@ -96,14 +89,6 @@ def test_a_decomposition_without_atoms_is_zero(shape, rng):
     assert "0 atoms" in repr(W) and "0 atoms" in W.summary()
 
 
-def test_boolean_columns_are_exactly_zero_and_one(rng):
-    W = random_decomposition((4, 5, 6), "rank one", rng)
-    for k, mode in enumerate(W.boolean_mode):
-        column = W.factors[mode][:, k]
-        assert set(column.tolist()) <= {0.0, 1.0}
-        np.testing.assert_array_equal(column.astype(bool), W.atoms[k].z)
-
-
 def test_nobody_can_spoil_a_decomposition(rng):
     shape = (4, 5, 6)
     given = [rng.standard_normal((5, 1)), rng.standard_normal((6, 1))]
@@ -142,6 +127,7 @@ def test_it_unpacks_as_weights_and_factors(rng):
     weights, factors = W
     assert len(W) == W.n_atoms and W[0] is W.atoms[0] and W[-1] is W.atoms[-1]
     assert len(factors) == 3 and factors[2].shape == (6, W.n_atoms)
+    assert all(np.array_equal(factors[atom.mode][:, k], atom.z) for k, atom in enumerate(W.atoms))  # exactly 0 and 1
     np.testing.assert_allclose(np.einsum("k,ak,bk,ck->abc", weights, *factors), naive.tensor(W), atol=1e-12)
 
 

@@ -6,7 +6,7 @@ import tracemalloc
 import naive
 import numpy as np
 import pytest
-from samples import KINDS, random_decomposition, with_gaps
+from samples import KINDS, check_questions, random_decomposition, with_gaps
 
 from boolcp import BMP
 from boolcp.contractions import khatri_rao
@@ -28,21 +28,6 @@ da = pytest.importorskip("dask.array")
 SHAPES = [(5, 6), (4, 5, 6), (3, 4, 2, 5)]
 PLANTED = (30, 24, 36)
 CHUNKS = {"dask": (30, 8, 12), "zarr": (10, 24, 9), "hdf5": (7, 5, 36), "map": None, "thin": (30, 1, 36)}
-
-
-def check_questions(data, X, rng, tolerance=1e-10):
-    """Compare every answer of a storage with that of the dense tensor X."""
-    close = {"rtol": 0, "atol": tolerance * np.linalg.norm(X)}
-    assert data.shape == X.shape
-    np.testing.assert_allclose(data.to_array(), X, **close)
-    for mode, d in enumerate(X.shape):
-        rows = naive.unfold(X, mode)
-        Z, blocks = rng.standard_normal((d, 3)), rng.standard_normal((2, *np.delete(X.shape, mode)))
-        factors = [rng.standard_normal((size, 3)) for size in X.shape]
-        np.testing.assert_allclose(data.gram(mode), rows @ rows.T, rtol=0, atol=tolerance * max(np.sum(X**2), 1e-3))
-        np.testing.assert_allclose(data.contract(mode, Z), naive.contract(X, mode, Z), **close)
-        np.testing.assert_allclose(data.project(mode, blocks), naive.project(X, mode, blocks), **close)
-        np.testing.assert_allclose(data.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), **close)
 
 
 def stored(X, kind, folder):

@@ -1,7 +1,5 @@
 """Do trials differ between conditions? p-values against all permutations, effects against their definitions."""
 
-from itertools import product
-
 import naive
 import numpy as np
 import pytest
@@ -32,33 +30,7 @@ def test_p_values_are_those_of_all_permutations(rng):
             W = along_trials(values, is_boolean)
             how = {"blocks": list(blocks), "scheme": "permute", "n_permutations": 20_000}
             found = boolcp.compare_conditions(W, list(groups), **how)
-            exact = naive.permutation_p(values, groups, blocks) if len(set(blocks)) == 1 else None
-            if exact is None:  # with blocks the mean of each is taken out first
-                ranks = scipy.stats.rankdata(values)
-                centered = ranks - np.array([np.mean(ranks[[b == c for c in blocks]]) for b in blocks])
-                exact = block_p(centered, groups, blocks)
-            assert found.p_value[0] == pytest.approx(exact, abs=0.012)
-
-
-def block_p(y, groups, blocks):
-    """Return the exact p-value of the sum of squares that group means explain within blocks, by all permutations."""
-    members = [np.flatnonzero([b == name for b in blocks]) for name in sorted(set(blocks))]
-    design = np.array([[g == name for name in sorted(set(groups))] for g in groups], dtype=float)
-    for places in members:
-        design[places] -= design[places].mean(axis=0)
-
-    def explained(values):
-        return values @ design @ np.linalg.pinv(design) @ values
-
-    from itertools import permutations
-
-    found = []
-    for choice in product(*(permutations(places) for places in members)):
-        order = np.empty(len(y), dtype=int)
-        for places, chosen in zip(members, choice, strict=True):
-            order[places] = chosen
-        found.append(explained(y[order]))
-    return np.mean(np.array(found) >= explained(y) - 1e-9)
+            assert found.p_value[0] == pytest.approx(naive.permutation_p(values, groups, blocks), abs=0.012)
 
 
 def test_p_values_of_labels_without_meaning_are_uniform(rng):
@@ -203,3 +175,19 @@ def test_codes_stay_conditions_when_one_is_missing(rng):
     assert boolcp.compare_conditions(W, [*codes[:7], 0.5, np.nan]).conditions == ()
     days = np.array(["2020-01-01", "2020-01-02", "NaT"] * 3, dtype="datetime64[D]")
     assert boolcp.compare_conditions(W, days).conditions == ("2020-01-01", "2020-01-02")
+
+
+@pytest.mark.parametrize("is_within", [True, False])
+def test_a_test_takes_the_subject_as_its_unit(is_within, rng):
+    subject = np.repeat(np.arange(12), 20)
+    group = rng.integers(2, size=240) if is_within else subject % 2
+    own = rng.random(12)[subject]  # how often the second atom is on differs between subjects alone
+    Z = np.stack([rng.random(240) < 0.2 + 0.6 * group, rng.random(240) < own])
+    W = along_trials(Z)
+    test = boolcp.compare_conditions(W, group, mode=0, unit=subject)
+    assert test.counts.tolist() == ([12, 12] if is_within else [6, 6]) and test.p_value[0] < 0.01 < test.p_value[1]
+    assert "of means " + ("within" if is_within else "between") + " 12 units" in test.summary()
+    with pytest.raises(ValueError, match="takes the place"):
+        boolcp.compare_conditions(W, group, mode=0, unit=subject, blocks=subject)
+    with pytest.raises(ValueError, match="varies within"):
+        boolcp.compare_conditions(W, rng.random(240), mode=0, unit=subject)
