@@ -50,7 +50,7 @@ def fit_sessions(
     (9, 8, 30)
     """
     check_options(fit_sessions, options)
-    xarray = load_extra("xarray", "xarray")
+    xarray = load_extra("xarray", "files")
     named = dict(sessions if isinstance(sessions, Mapping) else enumerate(sessions))
     arrays = [X if is_labelled(X) else xarray.DataArray(np.asarray(X)) for X in named.values()]
     dims = arrays[0].dims if arrays else ()
