@@ -6,8 +6,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, RealCP, along, impute, squared_loss
-from boolcp.contractions import gram_product, mttkrp
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, RealCP, impute, squared_loss
+from boolcp.contractions import along, gram_product, mttkrp
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import Tucker as Compressed
 from boolcp.storage.tucker import compress, leading_basis
@@ -103,7 +103,7 @@ class TuckerForm(NamedTuple):
         """Return W as a dense array."""
         W = self.core
         for mode, U in enumerate(self.factors):
-            W = along(W, mode, U)
+            W = along(W, U, mode)
         return W
 
 
@@ -132,7 +132,7 @@ class Tucker(Baseline):
         def step(filled: np.ndarray, previous: TuckerForm | None) -> TuckerForm:
             factors, core = [leading_basis(Dense(filled), mode, rank) for mode, rank in enumerate(ranks)], filled
             for mode, U in enumerate(factors):
-                core = along(core, mode, U.T)
+                core = along(core, U.T, mode)
             return TuckerForm(core, factors)
 
         self.decomposition_ = impute(X, observed, step, max_iter=100, tol=1e-7)

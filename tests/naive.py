@@ -287,14 +287,6 @@ def soft_bits(S, q, temperature):
     return weights @ patterns / weights.sum()
 
 
-def best_signed(p):
-    """Return the largest (z'p)^2 / |z|^2 over all Boolean z, one z that has it, and the sign of z'p."""
-    Z = np.array(list(product((0.0, 1.0), repeat=len(p))))[1:]
-    values = (Z @ p) ** 2 / Z.sum(axis=1)
-    z = Z[values.argmax()]
-    return values.max(), z, np.sign(z @ p)
-
-
 def nonnegative_row(H, p, boolean, nonnegative):
     """Return the row a that minimizes a'Ha / 2 - p'a: all bits are tried, real entries are those of scipy."""
     L = np.linalg.cholesky(H)

@@ -177,7 +177,7 @@ def test_a_baseline_outside_of_the_data_and_windows_in_seconds_are_named(X):
 
 
 def test_spikes_in_the_wrong_unit_are_named():
-    with pytest.warns(BoolcpWarning, match="Times are in ms: multiply seconds by 1000"):
+    with pytest.warns(BoolcpWarning, match="All events lie in one bin of 20 ms.*multiply seconds by 1000"):
         prepare.count_events([0, 0, 1], [0.1, 0.7, 0.9], [0, 0, 1], bin_ms=20)
     with pytest.warns(BoolcpWarning, match=r"No spike lies in a trial: .* run from 1010 to 3200, onsets from 1 to 3"):
         prepare.count_spikes([[1010, 1020, 3200], []], {"onset": [1.0, 3.0], "stop": [1.2, 3.3]}, bin_ms=100)

@@ -458,11 +458,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         mode = 0 if W.noise is None else min(set(range(W.ndim)) - set(W.noise.covariances))
         data, *_ = self._read(X, None, weights, is_fitted=True, mode=mode)
         with one_thread():
-            if (
-                W.noise is None
-                and data.shape == W.shape
-                and any(atom.rank is None and atom.mode != 0 for atom in W.atoms)
-            ):
+            has_blocks = any(atom.rank is None and atom.mode != 0 for atom in W.atoms)
+            if has_blocks and W.noise is None and data.shape == W.shape:
                 total = data.residual(replace(W, mean=None)).squared_norm
                 return 1 - total / data.squared_norm if data.squared_norm else 1.0
             total, null = solve_factor(data, W, mode)[1], data.squared_norm

@@ -332,19 +332,15 @@ def make_seed(random_state: Any) -> int:
 def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
     """Warn about slices without any observed entry, more free numbers than entries, or a tensor that is zero."""
     for mode, slices in (W.undetermined or {}).items():
-        text = (
-            f"{slices.sum()} slice(s) along mode {repr(W.dims[mode]) if W.dims else mode} have no observed entry: "
-            f"their factor entries are undetermined (NaN where real, False where Boolean)."
-        )
+        text = f"{slices.sum()} slice(s) along mode {repr(W.dims[mode]) if W.dims else mode} have no observed entry: "
+        text += "their factor entries are undetermined (NaN where real, False where Boolean)."
         warnings.warn(text, BoolcpWarning, stacklevel=3)
     if W.deviance is not None and W.deviance.total > W.deviance.null:
         text = "The atoms fit worse than the mean of the data does: ask for more of them, or do not stop the fit early."
         warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
     if W.n_parameters > n_entries:
-        text = (
-            f"The atoms have {W.n_parameters} free numbers for {n_entries} observed entries: so many explain any data, "
-            f"noise as well. Ask for fewer atoms, or let n_atoms='auto' choose."
-        )
+        text = f"The atoms have {W.n_parameters} free numbers for {n_entries} observed entries: so many explain any "
+        text += "data, noise as well. Ask for fewer atoms, or let n_atoms='auto' choose."
         warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
     if is_zero:
         warnings.warn("X is zero everywhere: the decomposition has no atoms.", BoolcpWarning, stacklevel=3)
@@ -352,11 +348,9 @@ def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
 
 def warn_no_atom() -> None:
     """Warn that held-out data give no evidence for any atom."""
-    text = (
-        "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise. "
-        "The phase of raw voltage differs between bins: try its band power or envelope, averages of trials, or a "
-        "number of atoms of your own with boolcp.assess (--assess)."
-    )
+    text = "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be "
+    text += "noise. The phase of raw voltage differs between bins: try its band power or envelope, averages of trials, "
+    text += "or a number of atoms of your own with boolcp.assess (--assess)."
     warnings.warn(text, BoolcpWarning, stacklevel=4)
 
 
@@ -366,29 +360,23 @@ def warn_degenerate(reasons: Sequence[str], scores: np.ndarray) -> None:
     faults = [f"atom {k} ({why}{replaced[k]})" for k, why in enumerate(reasons) if why]
     if faults:
         more = f" and {len(faults) - N_NAMED} more" if len(faults) > N_NAMED else ""
-        text = (
-            f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
-            f"Fewer atoms may avoid this; boolcp.degeneracy(W) has all of them."
-        )
+        text = f"Some atoms should not be interpreted alone: {', '.join(faults[:N_NAMED])}{more}. "
+        text += "Fewer atoms may avoid this; boolcp.degeneracy(W) has all of them."
         warnings.warn(text, DegenerateAtomsWarning, stacklevel=3)
 
 
 def warn_clipped(n_outside: int, n_fills: int, low: float, high: float) -> None:
     """Warn about fills far outside the range of the observed entries, if there are any."""
     if n_outside:
-        text = (
-            f"{n_outside} of {n_fills} filled entries were far outside the range of the data and were clipped to "
-            f"[{low:.4g}, {high:.4g}]: the observed entries do not determine all atoms. Use fewer atoms, or choose "
-            f"their number with select_n_atoms."
-        )
+        text = f"{n_outside} of {n_fills} filled entries were far outside the range of the data and were clipped to "
+        text += f"[{low:.4g}, {high:.4g}]: the observed entries do not determine all atoms. Use fewer atoms, or choose "
+        text += "their number with select_n_atoms."
         warnings.warn(text, BoolcpWarning, stacklevel=4)
 
 
 def warn_mean(share: float) -> None:
     """Warn that fills are close to the mean of the observed entries, because the atoms hardly exceed the noise."""
-    text = (
-        f"The fit explains the observed entries hardly better than noise would: imputed values were shrunk to "
-        f"{share:.0%} of their deviation from the mean. Use fewer atoms, atom_rank=1, or choose the number of atoms "
-        f"with select_n_atoms."
-    )
+    text = "The fit explains the observed entries hardly better than noise would: imputed values were shrunk to "
+    text += f"{share:.0%} of their deviation from the mean. Use fewer atoms, atom_rank=1, or choose the number of "
+    text += "atoms with select_n_atoms."
     warnings.warn(text, BoolcpWarning, stacklevel=5)

@@ -20,7 +20,6 @@ from boolcp.fit.sweep import (
     sweep,
     sweep_order,
 )
-from boolcp.program.maxcut import best_signed_response
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import compress
@@ -342,14 +341,6 @@ def test_power_iterations_end_where_nothing_grows(rng):
     T, factors = rng.standard_normal((2, 4, 5, 3)), [rng.standard_normal((d, 2)) for d in (4, 5, 3)]
     for A, B in zip(*(power_iterations(T, factors, n) for n in (200, 400)), strict=True):
         np.testing.assert_array_equal(A, B)
-
-
-def test_the_best_signed_response_is_the_best_of_all(rng):
-    P = rng.standard_normal((30, 7))
-    for p, z, sign, gain in zip(P, *best_signed_response(P), strict=True):
-        best, bits, direction = naive.best_signed(p)
-        assert gain == pytest.approx(best) and sign == direction
-        np.testing.assert_array_equal(z, bits)
 
 
 @pytest.mark.parametrize("shape", SHAPES[1:])

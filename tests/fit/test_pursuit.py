@@ -70,9 +70,7 @@ def test_as_published_takes_the_bits_of_the_largest_score_and_their_block(rng):
         R = X - naive.tensor(before)
         atom = model.decomposition_.atoms[before.n_atoms]
         assert np.sum(R * naive.atom(atom)) == pytest.approx(naive.best_score(R, None, is_ratio=False))
-        block = naive.contract(R, atom.mode, atom.z[:, None].astype(float))[
-            0
-        ]  # line 7: the gradient times z, of norm one
+        (block,) = naive.contract(R, atom.mode, atom.z[:, None].astype(float))  # line 7: the gradient times z
         np.testing.assert_allclose(atom.dense_block(), block / np.linalg.norm(block), atol=1e-10)
         assert 0 < record.certificate <= 1
 

@@ -26,6 +26,7 @@ from boolcp.io import FileError
 from boolcp.io.atomic import locked
 
 CHAIN = scipy.sparse.csr_array(np.eye(20, k=1) + np.eye(20, k=-1))
+NEIGHBORS = {"adjacency": {0: CHAIN}, "smoothness": 3.0, "boolean_modes": [0]}
 FITS = {
     "complete, compressed": lambda: (BMP(3, random_state=0), tensor((20, 22, 24))),
     "order four": lambda: (BMP(2, random_state=0, n_init=3), tensor((6, 7, 8, 5), 2)),
@@ -35,7 +36,7 @@ FITS = {
     "mean": lambda: (BMP(2, mean=True, boolean_modes=[0], random_state=0), with_gaps(tensor((10, 9, 8)) + 3, 0.1)),
     "blocks": lambda: (BMP(3, atom_rank="block", random_state=0), with_gaps(tensor(), 0.1)),
     "noise": lambda: (BMP(2, noise="separable", boolean_modes=[2], random_state=0), tensor((7, 9, 40), 2)),
-    "neighbors": lambda: (BMP(2, adjacency={0: CHAIN}, boolean_modes=[0], random_state=0), tensor((20, 9, 8), 2, 2.0)),
+    "neighbors": lambda: (BMP(2, **NEIGHBORS, random_state=0), tensor((20, 9, 8), 2, noise=2.0)),
     "nonnegative": lambda: (BMP(2, nonnegative=True, random_state=0), np.abs(tensor((8, 9, 10)))),
     "as published": lambda: (BMP.as_published(4, random_state=0), tensor()),
 }

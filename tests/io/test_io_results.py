@@ -232,7 +232,8 @@ def test_what_is_known_about_trust_comes_back(missing, tmp_path):
     V = boolcp.load(tmp_path / "w.nc")
     for p, q in zip(V.bit_confidence(), W.bit_confidence(), strict=True):
         np.testing.assert_array_equal(p, q)
-    for name in ("sigma", "p_value", "replication", "on_off", "groups", "has_runs", "parts", "stands_out"):
+    names = ("sigma", "odds", "p_value", "replication", "same_bits", "on_off", "groups", "has_runs", "amplitude")
+    for name in (*names, "parts", "stands_out"):
         np.testing.assert_equal(getattr(V.trust, name), getattr(W.trust, name))
     assert V.summary() == W.summary()
     dataset = xr.load_dataset(tmp_path / "w.nc")

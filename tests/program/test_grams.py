@@ -10,7 +10,6 @@ from boolcp.program.bounds import DenseLift, ThinLift, solve_sdp
 from boolcp.program.maxcut import (
     Complement,
     ThinGram,
-    best_boolean,
     best_signed_response,
     climb_ratio,
     compact,
@@ -163,8 +162,3 @@ def test_the_best_bits_for_a_vector_are_the_best_of_all(d, rng):
     for a, z, sign, best in zip(rows, Z, signs, values, strict=True):
         assert best == pytest.approx(naive.best_boolean(np.outer(a, a), True)[0])
         assert (a @ z) ** 2 / z.sum() == pytest.approx(best) and np.sign(a @ z) == sign
-        for criterion in ("normalized", "published"):
-            y, side = best_boolean(a, criterion)
-            expected = naive.best_boolean(np.outer(a, a), criterion == "normalized")[0]
-            found = (a @ y) ** 2 / (y.sum() if criterion == "normalized" else 1)
-            assert found == pytest.approx(expected) and side == np.sign(a @ y)

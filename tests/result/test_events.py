@@ -24,9 +24,8 @@ def along_time(*bits, **labels):
 
 def bits_of(table, times, k):
     """Return the bits of an atom from its intervals."""
-    return np.any(
-        [(times >= a - 1e-9) & (times < b - 1e-9) for a, b in table.loc[table.atom == k, ["start", "stop"]].values], 0
-    )
+    own = table.loc[table.atom == k, ["start", "stop"]].values - 1e-9
+    return np.any([(times >= start) & (times < stop) for start, stop in own], axis=0)
 
 
 def test_intervals_are_the_bits(rng):
@@ -89,15 +88,13 @@ def test_annotations_and_back(rng):
 
 def test_metadata_select_epochs(rng):
     values = 1e-6 * rng.standard_normal((6, 2, 30))
-    epochs = mne.EpochsArray(values, mne.create_info(["Fz", "Cz"], 100.0, "eeg"), verbose="ERROR").drop(
-        [1], verbose="ERROR"
-    )
+    epochs = mne.EpochsArray(values, mne.create_info(["Fz", "Cz"], 100.0, "eeg"), verbose="ERROR")
+    epochs.drop([1], verbose="ERROR")
     X = interop.from_mne(epochs)
     trials, u, v = X["trial"].values, np.eye(2, 1), np.eye(30, 1)
     atoms = [Atom(2, z, (u, v)) for z in ([1, 0, 1, 1, 0], [0, 1, 0, 0, 0])]
-    W = BooleanCP(
-        X.shape, [*atoms, Atom(0, [1, 0], (v, np.eye(5, 1)))], np.ones(3), boolcp.result.labels.read_labels(X)[1]
-    )
+    atoms.append(Atom(0, [1, 0], (v, np.eye(5, 1))))
+    W = BooleanCP(X.shape, atoms, np.ones(3), boolcp.result.labels.read_labels(X)[1])
     assert trials.tolist() == [0, 2, 3, 4, 5] and W.where_on(0) == [0, 3, 4] and W.where_on(2) == ["Fz"]
     found = interop.add_metadata(epochs, W)
     assert found["atom_0"].selection.tolist() == [0, 3, 4] and found["atom_1"].selection.tolist() == [2]

@@ -33,9 +33,8 @@ def test_numbers_are_those_of_the_residual(kind, is_masked, rng):
         first, second, both = unfolded[:-1], unfolded[1:], seen[:-1] & seen[1:]
         a, b = first[both], second[both]
         assert check.lag_correlation[mode] == pytest.approx(a @ b / np.sqrt((a @ a) * (b @ b)))
-    np.testing.assert_allclose(
-        check.quantiles, np.quantile(rest[mask] / check.rms, scipy.stats.norm.cdf(check.normal_quantiles))
-    )
+    expected = np.quantile(rest[mask] / check.rms, scipy.stats.norm.cdf(check.normal_quantiles))
+    np.testing.assert_allclose(check.quantiles, expected)
     np.testing.assert_array_equal(X, before)
 
 

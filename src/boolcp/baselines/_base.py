@@ -82,8 +82,3 @@ def squared_loss(X: np.ndarray, observed: np.ndarray | None, estimate: Any) -> f
 def unfold(X: np.ndarray, mode: int) -> np.ndarray:
     """Return the unfolding (d_n, other modes)."""
     return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)
-
-
-def along(X: np.ndarray, mode: int, M: np.ndarray) -> np.ndarray:
-    """Return X times the matrix M (r, d_n) along one mode, which stays in its place."""
-    return np.moveaxis(np.tensordot(M, X, axes=(1, mode)), 0, mode)

@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import Baseline, Modes, along, squared_loss, unfold
-from boolcp.contractions import gram
+from boolcp.baselines._base import Baseline, Modes, squared_loss, unfold
+from boolcp.contractions import along, gram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
@@ -161,7 +161,7 @@ def project_out(X: np.ndarray, features: dict[int, np.ndarray]) -> np.ndarray:
     for mode, Z in features.items():
         U, sizes, _ = np.linalg.svd(Z, full_matrices=False)
         Q = U[:, sizes > 1e-10 * sizes.max(initial=0.0)]
-        X = X - along(along(X, mode, Q.T), mode, Q)
+        X = X - along(along(X, Q.T, mode), Q, mode)
     return np.ascontiguousarray(X)
 
 

@@ -24,9 +24,7 @@ class DataOptions:
     files: Annotated[list[Path], typer.Argument(help="Data: one file, or several sessions.", metavar="FILE...")]
     variable: Annotated[str | None, _file("Array of the file; trial_* reads trials.", "--variable", "-v")] = None
     dims: Annotated[str | None, _file("Names of its modes, e.g. channel,time,trial.", metavar="MODES")] = None
-    coord: Annotated[list[str], _file("A coordinate NAME=ARRAY or NAME:MODE=ARRAY. Repeatable.")] = field(
-        default_factory=list
-    )
+    coord: Annotated[list[str], _file("A coordinate, NAME[:MODE]=ARRAY. Repeatable.")] = field(default_factory=list)
     trials: Annotated[Path | None, _file("Table of trials or events, .csv or .tsv.")] = None
     sampling_rate: Annotated[float | None, _file("Samples per second, if the file does not say.", metavar="HZ")] = None
     events: Annotated[str | None, _file("Count events: names of unit, time (ms), trial. Needs --bin-ms.")] = None

@@ -154,10 +154,8 @@ def provenance_lines(provenance: dict[str, Any]) -> list[str]:
     """Return where a result comes from, one line for each entry; the residual is shown by a report."""
     known = {name: value for name, value in provenance.items() if name != "residual_check"}
     if "tests" in known:
-        numbers = {
-            column: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for column, test in known.pop("tests").items()
-        }
-        known["tests of each atom"] = "; ".join(f"{column} p = {text}" for column, text in numbers.items())
+        numbers = {name: " ".join(f"{p:.2g}" for p in test["p_adjusted"]) for name, test in known.pop("tests").items()}
+        known["tests of each atom"] = "; ".join(f"{name} p = {text}" for name, text in numbers.items())
     if "history" in known:
         errors = [f"{step['relative_error']:.4f}" for step in known.pop("history")]
         known["relative error after each atom"] = " ".join(errors)

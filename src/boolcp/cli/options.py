@@ -152,9 +152,8 @@ def takes_options(command: Callable) -> Callable:
     for item in (item for kind in shared.values() for item in fields(kind)):
         default = item.default if item.default_factory is MISSING else item.default_factory()
         default = inspect.Parameter.empty if default is MISSING else default
-        parameters.append(
-            inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
-        )
+        new = inspect.Parameter(item.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=item.type)
+        parameters.append(new)
     for parameter in parameters:
         name_value(parameter.annotation)
     parameters.sort(key=lambda p: not any(isinstance(a, typer.models.ArgumentInfo) for a in get_args(p.annotation)))

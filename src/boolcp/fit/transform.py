@@ -67,10 +67,8 @@ def design(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
             boolean.append(True)
             continue
         if atom.rank is None:
-            raise ValueError(
-                f"The block atoms are dense along mode {mode}, so there is no factor of that mode to solve for. "
-                f"Fit with an integer atom_rank, or choose a Boolean mode."
-            )
+            text = f"The block atoms are dense along mode {mode}, so there is no factor of that mode to solve for."
+            raise ValueError(f"{text} Fit with an integer atom_rank, or choose a Boolean mode.")
         terms = BooleanCP(W.shape, (atom,), [weight]).rank_one_terms()
         for term, size in zip(terms.atoms, terms.weights, strict=True):
             one = BooleanCP(W.shape, (term,), [size])

@@ -86,9 +86,8 @@ def _stacked(arrays: Mapping[Any, Any], modes: Sequence[str] | None) -> Any:
     """Return arrays of equal shape as one, along a new first mode."""
     shapes = {str(name): np.shape(values) for name, values in arrays.items()}
     if len(set(shapes.values())) > 1:
-        raise ValueError(
-            f"The arrays must have one shape, got {', '.join(f'{n} {shape}' for n, shape in shapes.items())}."
-        )
+        found = ", ".join(f"{name} {shape}" for name, shape in shapes.items())
+        raise ValueError(f"The arrays must have one shape, got {found}.")
     values = np.stack([np.asarray(values) for values in arrays.values()])
     names = [f"mode{n}" for n in range(values.ndim)] if modes is None else list(modes)
     return load_extra("xarray", "files").DataArray(values, {names[0]: list(arrays)}, names)

@@ -76,10 +76,9 @@ def read_noise(
     if isinstance(noise, str):
         checks.check_choice(noise, "noise", ("white", "separable"))
         if len(modes) == X.ndim:
-            raise ValueError(
-                'noise="separable" whitens the modes that are real in all atoms, and all modes may be Boolean: name '
-                "the Boolean one, as in boolean_modes=[2]. A mode that is whitened cannot be Boolean."
-            )
+            text = 'noise="separable" whitens the modes that are real in all atoms, and all modes may be Boolean:'
+            advice = "name the Boolean one, as in boolean_modes=[2]. A mode that is whitened cannot be Boolean."
+            raise ValueError(f"{text} {advice}")
         rest = X - np.average(X, axis=tuple(modes), weights=weights, keepdims=True)
         rest = rest if weights is None else rest * np.sqrt(weights / weights.mean())
         return separable_noise(rest, [n for n in range(X.ndim) if n not in modes])

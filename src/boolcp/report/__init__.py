@@ -116,10 +116,8 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
 def group_parts(W: BooleanCP, tests: conditions.Tests) -> list[dict[str, Any]]:
     """Return a table of the atoms for each coordinate with a few groups, with charts, and for each covariate."""
     parts = [session_part(W, mode) for mode in range(W.ndim) if further_of(W, mode, "session") is not None]
-    for mode, name in [
-        *(pair for pair in groups_of(W, list(tests)) if pair[1] != "session"),
-        *((t.mode, n) for n, t in tests.items() if not t.conditions),
-    ]:
+    groups = [pair for pair in groups_of(W, list(tests)) if pair[1] != "session"]
+    for mode, name in [*groups, *((test.mode, name) for name, test in tests.items() if not test.conditions)]:
         test, place = tests.get(name), mode_text(W, mode)
         means: Any = condition_means(W, mode, name) if test is None or test.conditions else None
         heads = [] if test is None else ["effect", "AUC", "p"] if means else ["rank correlation", "p"]
@@ -152,9 +150,8 @@ def session_part(W: BooleanCP, mode: int) -> dict[str, Any]:
         rows.append((name, str(means.counts[c]), cells))
     note = "size: mean amplitude in unseen entries, on less off, as a share of the weight; alone: |cosine| of its "
     note = f"{note}pattern in a fit to that session alone." if known.by_session is not None else ""
-    heads, figures = [f"atom {k}" for k in range(W.n_atoms)], []
-    if len(order) <= MAX_GROUPS:
-        figures = charts.group_figures(means, "session")
+    heads = [f"atom {k}" for k in range(W.n_atoms)]
+    figures = charts.group_figures(means, "session") if len(order) <= MAX_GROUPS else []
     part = {"title": f"Sessions along {mode_text(W, mode)}", "columns": ("session", plural(W, mode)), "note": note}
     return part | {"rows": rows, "heads": heads, "figures": figures}
 

@@ -99,10 +99,8 @@ def labelled_factor(values: np.ndarray, names: list[str], X: Any, mode: int | st
     """Return a factor along a mode of X, one column for each name, as a DataArray if X is one."""
     if not is_labelled(X):
         return values
-    dim, atom = (
-        mode if isinstance(mode, str) else X.dims[mode],
-        "atom" if "atom" not in (*X.dims, *X.coords) else "boolcp_atom",
-    )
+    dim = mode if isinstance(mode, str) else X.dims[mode]
+    atom = "boolcp_atom" if "atom" in (*X.dims, *X.coords) else "atom"
     coords = {name: coord for name, coord in X.coords.items() if coord.dims == (dim,)} | {atom: names}
     return load_extra("xarray", "files").DataArray(values, coords, (dim, atom))
 

@@ -374,10 +374,9 @@ def open_or_load(
     if not needs_memory:
         return look(Source(X, mask, weights, limit=limit), loss)
     if size > limit:
-        raise MemoryError(
-            f"This fit needs X in memory ({memory_text(size)} with copies, {memory_text(limit)} available), because of "
-            f"{needs_memory}. Use loss='squared' and atom_rank=1 to fit it from disk, or raise max_memory."
-        )
+        text = f"This fit needs X in memory ({memory_text(size)} with copies, {memory_text(limit)} available), because"
+        advice = "Use loss='squared' and atom_rank=1 to fit it from disk, or raise max_memory."
+        raise MemoryError(f"{text} of {needs_memory}. {advice}")
     return load(X), load(mask), load(weights)
 
 

@@ -58,9 +58,8 @@ def read_map(name: str, dtype: np.dtype, shape: Sequence[int], strides: Any, off
     order = sorted(range(len(shape)), key=lambda n: -abs(strides[n]))
     sizes, steps = [shape[n] for n in order], [strides[n] for n in order]
     is_packed = steps == [dtype.itemsize * prod(sizes[n + 1 :]) for n in range(len(sizes))]
-    if not (
-        is_packed and isinstance(index, tuple) and all(isinstance(i, slice) and i.step in (None, 1) for i in index)
-    ):
+    is_box = isinstance(index, tuple) and all(isinstance(i, slice) and i.step in (None, 1) for i in index)
+    if not (is_packed and is_box):
         raw = np.memmap(name, dtype=np.uint8, mode="r")
         return np.array(np.ndarray(shape, dtype, buffer=raw, offset=offset, strides=strides)[index])
     box = [range(*index[n].indices(shape[n])) for n in order]
@@ -169,10 +168,8 @@ class Source:
             *found, checksum = dask.compute(answers[0])[0]
         self._checksum = checksum if self._checksum is None else self._checksum
         if checksum != self._checksum:
-            raise RuntimeError(
-                "X has changed since it was first read in this fit: another program may be writing to it, or it is "
-                "computed from random numbers. Store it, and start again."
-            )
+            text = "X has changed since it was first read in this fit: another program may be writing to it, or it is"
+            raise RuntimeError(f"{text} computed from random numbers. Store it, and start again.")
         return tuple(found)
 
     def slabs(self, mode: int) -> list[tuple[Any, Any, slice]]:
@@ -224,10 +221,9 @@ def answer(shared: Any, x: np.ndarray, w: np.ndarray | None, rows: slice) -> tup
     question, mode, shape = shared
     expected = (*shape[:mode], rows.stop - rows.start, *shape[mode + 1 :])
     if x.shape != expected:
-        raise ValueError(
-            f"A part of X has shape {x.shape} when it is computed, but its chunks say {expected}: declare the chunks "
-            f"that it really has (chunks= of map_blocks, shape= of from_delayed), or call X.compute_chunk_sizes()."
-        )
+        text = f"A part of X has shape {x.shape} when it is computed, but its chunks say {expected}: declare the chunks"
+        advice = "that it really has (chunks= of map_blocks, shape= of from_delayed), or call X.compute_chunk_sizes()."
+        raise ValueError(f"{text} {advice}")
     checksum = np.add.reduce(x.view(f"u{x.itemsize}"), axis=None, dtype=np.uint64)
     with shared_thread():  # other slabs are processed at the same time
         return *question(x, w, rows), checksum

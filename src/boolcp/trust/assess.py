@@ -83,10 +83,8 @@ def consensus(
     found = replication(X, W, mask=mask, weights=weights, random_state=random_state, **how)
     W, mode = found.decomposition, found.mode
     if any(atom.mode != mode for atom in W.atoms):
-        raise ValueError(
-            f"Some atoms are not Boolean along mode {W.mode_name(mode)}, along which the data were split: "
-            f"fit with boolean_modes=[{mode if W.dims is None else W.dims[mode]!r}]."
-        )
+        text = f"Some atoms are not Boolean along mode {W.mode_name(mode)}, along which the data were split:"
+        raise ValueError(f"{text} fit with boolean_modes=[{mode if W.dims is None else W.dims[mode]!r}].")
     kept = np.flatnonzero(found.share >= OFTEN)
     white = W if W.noise is None else W.noise.whiten_atoms(W)
     data, _ = prepare(consensus, X, W, {}, mask=mask, weights=weights, seed=None)

@@ -60,8 +60,9 @@ class ConditionTest:
     --------
     >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
     >>> state = ["rest" if on else "task" for on in truth.atoms[0].z]  # as if trials of atom 0 were those of rest
-    >>> boolcp.compare_conditions(truth, state)
-    ConditionTest(1 of 2 atoms differ between task, rest)
+    >>> test = boolcp.compare_conditions(truth, state)
+    >>> test, test.is_significant().tolist()
+    (ConditionTest(1 of 2 atoms differ between task, rest), [True, False])
     """
 
     mode: int
@@ -80,14 +81,7 @@ class ConditionTest:
     mode_name: str
 
     def is_significant(self, alpha: float = 0.05) -> np.ndarray:
-        """Return which atoms differ at a false discovery rate of `alpha`, (K,).
-
-        Examples
-        --------
-        >>> truth = boolcp.datasets.make_boolean_cp((40, 7, 8), 2, random_state=0).truth
-        >>> boolcp.compare_conditions(truth, truth.atoms[0].z, mode=0).is_significant().tolist()
-        [True, False]
-        """
+        """Return which atoms differ at a false discovery rate of `alpha`, (K,)."""
         return self.p_adjusted <= alpha
 
     def summary(self) -> str:
@@ -283,10 +277,8 @@ def find_mode(W: BooleanCP, labels: Any, mode: int | str | None) -> int:
         known = {} if W.labels is None else W.labels.extra
         if W.labels is not None and labels in known:
             return W.labels.dims.index(known[labels][0])
-        raise ValueError(
-            f"labels names the coordinate {labels!r}, but the decomposition has {', '.join(sorted(known)) or 'none'}: "
-            f"pass the name of a coordinate, or one label for each entry."
-        )
+        text = f"labels names the coordinate {labels!r}, but the decomposition has {', '.join(sorted(known)) or 'none'}"
+        raise ValueError(f"{text}: pass the name of a coordinate, or one label for each entry.")
     fitting = [n for n, d in enumerate(W.shape) if d == len(labels)]
     if len(fitting) != 1:
         advice = "say which with mode=" if fitting else "pass one label for each entry of a mode"

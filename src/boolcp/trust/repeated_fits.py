@@ -47,10 +47,9 @@ def prepare(
     values, mask, weights, labels = read_aligned(X, mask, weights, like=like)
     if not checks.is_listed(values) and stays_out(values, options.get("max_memory")):
         size = memory_text(float_bytes(values.shape, values.dtype))
-        raise MemoryError(
-            f"{name} fits X many times and needs it in memory, but it is on disk ({size}). Load it, np.asarray(X), or "
-            f"choose the number of atoms and test them on a part, such as some of the trials: np.asarray(X[..., :100])."
-        )
+        text = f"{name} fits X many times and needs it in memory, but it is on disk ({size}). Load it, np.asarray(X),"
+        advice = "or choose the number of atoms and test them on a part, such as some of the trials"
+        raise MemoryError(f"{text} {advice}: np.asarray(X[..., :100]).")
     values, observed = checks.check_tensor(values, mask)
     dims = None if labels is None else labels.dims
     counts = None if weights is None else checks.check_weights(weights, values.shape)

@@ -139,9 +139,6 @@ def select_n_atoms(
     chosen = max((k for k, share in enumerate(shares, start=1) if (share >= OFTEN).all()), default=0)
     selection = Selection(chosen, tuple(shares), over)
     if selection.is_at_edge and len(shares) == max_atoms:
-        warnings.warn(
-            f"The number of atoms chosen is the largest one tried, {max_atoms}: try a larger max_atoms.",
-            BoolcpWarning,
-            stacklevel=2,
-        )
+        text = f"The number of atoms chosen is the largest one tried, {max_atoms}: try a larger max_atoms."
+        warnings.warn(text, BoolcpWarning, stacklevel=2)
     return selection

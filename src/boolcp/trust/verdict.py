@@ -70,9 +70,8 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     if replicates and is_known and known.on_off is not None and known.groups is not None:
         on_off = is_on_off(float(known.on_off[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
         low, high, spread, _ = known.groups[k]
-        (good if on_off else bad).append(
-            f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off"
-        )
+        shown = f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off"
+        (good if on_off else bad).append(shown)
         if has_runs:
             bad.append(f"comes in runs along {mode_text(W, atom.mode)} (a slow state or drift)")
     if known.p_adjusted is not None and np.isfinite(known.p_adjusted[k]):
@@ -119,8 +118,6 @@ def next_words(W: BooleanCP) -> list[str]:
         size, worst = max(known.correlation), mode_text(W, int(np.argmax(known.correlation)))
         words.append(f'The residual is correlated along {worst} (by {size:.2f}), like a signal: try noise="separable".')
     if W.n_atoms and known.replication is not None and not any(one.passes for one in verdicts(W)):
-        words.append(
-            "No atom passes all tests. Try next: a baseline, resampling to the bandwidth of the signal, band power or "
-            "an envelope, other numbers of atoms, more data."
-        )
+        advice = "a baseline, resampling to the bandwidth of the signal, band power or an envelope"
+        words.append(f"No atom passes all tests. Try next: {advice}, other numbers of atoms, more data.")
     return words
