@@ -12,8 +12,10 @@ from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.trust import Trust, log_odds, stands_out
 from boolcp.storage import make_storage
 from boolcp.storage.weighted import SQUARES, Loss
+from boolcp.trust.on_off import two_groups
 from boolcp.trust.repeated_fits import prepare, unit_mode
 from boolcp.trust.replication import OFTEN, replication
+from boolcp.trust.verdict import verdicts
 
 OF_THE_FIT = ("smoothness", "correlation", "n_agree", "n_rivals", "n_asked")  # known from the fit alone
 
@@ -69,6 +71,8 @@ def consensus(
 ) -> BooleanCP:
     """Return only the atoms that replicate: their patterns averaged over the fits, bits and weights of all data.
 
+    Bits of atoms that are on/off are those that are more probable by the amplitudes in data that the fits had not seen.
+
     Parameters
     ----------
     X, W, mask, weights, random_state, **how
@@ -92,7 +96,12 @@ def consensus(
     few = white[kept]
     few = replace(few, mean=None, noise=None, atoms=tuple(averaged(white.atoms[k], found.patterns[k]) for k in kept))
     if len(kept):
-        bits = solve_factor(storage, few, mode)[0] > 0.5
+        bits, judged = solve_factor(storage, few, mode)[0] > 0.5, verdicts(W)
+        for i, k in enumerate(kept):
+            if judged[k].is_on_off and W.trust is not None and W.trust.amplitude is not None:
+                a = W.trust.amplitude[k]
+                seen = np.isfinite(a)
+                bits[seen, i] = two_groups(a[seen]).log_odds(a[seen]) > 0
         few = replace(few, atoms=tuple(replace(atom, z=z) for atom, z in zip(few.atoms, bits.T, strict=True)))
         few = certify.with_system(few[bits.any(axis=0)], storage)
         assert few.data_inner is not None
