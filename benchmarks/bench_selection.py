@@ -1,4 +1,4 @@
-"""How often select_n_atoms picks the true number of atoms, and what it costs on long, 5-way and real tensors.
+"""How often select_n_atoms picks the true number of atoms, and how many atoms of long and real tensors come back.
 
 Syn0-2 (sigma = 1) are tried up to twice the true number, a long tensor and real ones up to six.
 """

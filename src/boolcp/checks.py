@@ -351,9 +351,9 @@ def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
 
 
 def warn_no_atom() -> None:
-    """Warn that held-out data give no evidence for any atom."""
+    """Warn that no atom comes back in fits to parts of the data."""
     text = (
-        "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be noise. "
+        "For no number of atoms all come back in fits to halves of the data: one is fitted, which may be noise. "
         "The phase of raw voltage differs between bins: try its band power or envelope, averages of trials, or a "
         "number of atoms of your own with boolcp.assess (--assess)."
     )
