@@ -79,7 +79,8 @@ def cell(name, row, column, how="", first="0"):
     wanted = row.split(";")
     for head, rows in grids(name)[int(first) :]:
         names = [one.replace(" ", "_") for one in head]
-        columns = [n for n, one in enumerate(names) if one == column or column not in names and one.startswith(column)]
+        columns = [n for n, one in enumerate(names) if one.startswith(column)]
+        columns = [names.index(column)] if column in names else columns
         for cells in rows:
             if columns and [one.replace(" ", "_") for one in cells[: len(wanted)]] == wanted:
                 return shaped(cells[columns[0]], how)
