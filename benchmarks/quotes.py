@@ -75,10 +75,12 @@ def grids(name):
 
 
 def cell(name, row, column, how="", first="0"):
-    """Return one cell, of the first table that has it: the row begins so, the column's name begins so."""
+    """Return one cell, of the first table that has it: the row begins so, the column is named or begins so."""
     wanted = row.split(";")
     for head, rows in grids(name)[int(first) :]:
-        columns = [n for n, one in enumerate(head) if one.replace(" ", "_").startswith(column)]
+        names = [one.replace(" ", "_") for one in head]
+        columns = [n for n, one in enumerate(names) if one.startswith(column)]
+        columns = [names.index(column)] if column in names else columns
         for cells in rows:
             if columns and [one.replace(" ", "_") for one in cells[: len(wanted)]] == wanted:
                 return shaped(cells[columns[0]], how)

@@ -17,7 +17,7 @@ import boolcp
 X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 4, noise=1.5, random_state=0)
 
 # %%
-# ``select_n_atoms`` fits 1, 2, .. atoms to three quarters of the trials, eight times, and counts the atoms that come
+# ``select_n_atoms`` fits 1, 2, .. atoms to halves of the data, eight times, and counts the atoms that come
 # back. The choice is the largest number all of whose atoms do.
 
 selection = boolcp.select_n_atoms(X, max_atoms=7, random_state=0)

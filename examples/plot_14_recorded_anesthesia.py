@@ -4,8 +4,8 @@ Recorded data: the monkey cortex under propofol
 
 Power spectra of 128 ECoG electrodes while a monkey is awake, under propofol, and recovering. Which electrodes change
 together? The spectra are those of NeuroTycho's anesthesia task (Yanagawa et al. 2013) as computed by the Voytek lab.
-They are not part of the library: this page is built where the environment variable ``BOOLCP_DATA`` names the folder
-that holds them.
+They are not part of the library: to run this example, let the environment variable ``BOOLCP_DATA`` name the folder that
+holds them.
 """
 
 # %%

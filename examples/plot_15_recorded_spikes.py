@@ -4,8 +4,8 @@ Recorded data: spikes of the motor cortex
 
 30 units in the motor cortex of a rat that taps a lever twice (data of A. Dhawale and B. Ölveczky, distributed with
 affinewarp; Williams et al., Neuron 2020). From a list of spikes to a tensor, and to sets of trials in which the units
-fire in a common way. The data are not part of the library: this page is built where the environment variable
-``BOOLCP_DATA`` names the folder that holds them.
+fire in a common way. The data are not part of the library: to run this example, let the environment
+variable ``BOOLCP_DATA`` name the folder that holds them.
 """
 
 # %%

@@ -347,10 +347,10 @@ def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:
 
 
 def warn_no_atom() -> None:
-    """Warn that held-out data give no evidence for any atom."""
-    text = "No number of atoms predicts held-out entries better than zero does: one atom is fitted, which may be "
-    text += "noise. The phase of raw voltage differs between bins: try its band power or envelope, averages of trials, "
-    text += "or a number of atoms of your own with boolcp.assess (--assess)."
+    """Warn that no atom comes back in fits to parts of the data."""
+    text = "For no number of atoms all come back in fits to halves of the data: one is fitted, which may be noise. "
+    text += "The phase of raw voltage differs between bins: try its band power or envelope, averages of trials, or a "
+    text += "number of atoms of your own with boolcp.assess (--assess)."
     warnings.warn(text, BoolcpWarning, stacklevel=4)
 
 
