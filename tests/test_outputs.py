@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -153,7 +154,12 @@ def test_mistakes_of_newcomers(X, model, tmp_path):
         BMP(n_atom=3)
     with pytest.raises(TypeError, match=r"BMP\(\) has no option 'rank': do you mean n_atoms\?"):
         BMP(rank=3)
+    with pytest.raises(NotFittedError, match=r"assess: this BMP is not fitted yet: call its fit\(X\) first"):
+        boolcp.assess(X, model)
     W = model.fit(X).decomposition_
+    assert boolcp.assess(X, model, n_parts=2, n_jobs=1).n_atoms == len(W) == 2 and W[0] is W.atoms[0]
+    counts = BMP(1, random_state=0).fit(X.rename("count"))
+    assert 'loss="poisson" takes' in counts.summary() and "poisson" not in W.summary()
     with pytest.raises(TypeError, match="tensor X comes first, then its decomposition, but X is a BooleanCP"):
         boolcp.assess(W, X)
     assert model.summary() == W.summary()
@@ -172,8 +178,11 @@ def test_a_baseline_outside_of_the_data_and_windows_in_seconds_are_named(X):
     with pytest.raises(ValueError, match=r"baseline -200 to 0 s lies outside of the data: times run from 0.0 to 0.8 s"):
         prepare.baseline(X, -200, 0)
     recording = xr.DataArray(np.zeros((2, 500)), {"time": np.arange(500) / 100}, ("channel", "time"))
-    with pytest.raises(ValueError, match="less than two samples at 100 Hz"):
-        prepare.cut_trials(recording, (-0.2, 0.8), events={"onset": [1.0, 2.0]})
+    for window, words in (((-1, 2), "less than two samples at 100 Hz"), ((-0.2, 0.8), "shorter than 1.5 ms: seconds")):
+        with pytest.raises(ValueError, match=words):
+            prepare.cut_trials(recording, window, events={"onset": [1.0, 2.0]})
+    with pytest.raises(ValueError, match=r"0 of 1 .* run from 1000 to 1000 s, the recording from 0 to 4.99 s"):
+        prepare.cut_trials(recording, (-200, 800), events={"onset": [1000.0]})
 
 
 def test_spikes_in_the_wrong_unit_are_named():
