@@ -36,9 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:
         if is_debug:
             raise
-        return _fail(
-            f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report the output", BUG
-        )
+        text = f"unexpected {type(error).__name__}: {error}. Run it again with --debug and report the output"
+        return _fail(text, BUG)
     return 0
 
 
