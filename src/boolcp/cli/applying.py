@@ -105,6 +105,4 @@ def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
         for steps in (before or [], [str(step) for step in X.attrs.get("preparation", [])])
     ]
     if before is not None and texts[0] != texts[1]:
-        note(
-            f"boolcp: warning: the new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]})."
-        )
+        note(f"boolcp: warning: new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]}).")
