@@ -98,7 +98,7 @@ def atom_figures(W: BooleanCP, k: int) -> list[Chart]:
 
 def _on_off_figures(W: BooleanCP, k: int) -> list[Chart]:
     """Return a histogram of the amplitudes of an atom in entries that a fit has not seen, with both groups."""
-    if (found := group_density(W, k)) is None:
+    if W.atoms[k].is_baseline or (found := group_density(W, k)) is None:
         return []
     a, edges, x, low, high = found
     counts, width, name = np.histogram(a, edges)[0], edges[1] - edges[0], modes.plural(W, W.atoms[k].mode)

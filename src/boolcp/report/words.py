@@ -198,13 +198,13 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
         ("on/off", groups, known.on_off, lambda x: "-" if np.isnan(x) else f"{x:.0f}"),
         ("p", tested, known.p_adjusted, lambda p: "-" if np.isnan(p) else p_text(p)),
         ("alone", f"share of the {what} that the atom explains by itself", alone, percent),
-        ("unique", f"share of the {what} that is lost without the atom", unique, percent),
+        ("unique", f"share of the {what} lost without the atom", unique, lambda x: "> 100 %" if x > 1 else percent(x)),
         ("certificate", reached, proved if np.isfinite(proved).any() else None, summary.proved_percent),
     ]
     return [
         (head, note, [show(x) for x in values], np.nan_to_num(values, nan=-1.0).tolist())
         for head, note, values, show in columns
-        if values is not None
+        if values is not None and not np.isnan(values).all()
     ]
 
 
