@@ -120,9 +120,8 @@ def test_a_covariance_of_mne_is_that_of_the_channels(rng):
 
 
 def test_what_a_noise_model_cannot_be_is_named(rng, tmp_path):
-    X, _ = smooth(rng)
-    gaps, S = np.where(rng.random(SHAPE) < 0.1, np.nan, X), covariance(7)
-    none = (-S, S * np.nan, np.triu(1e-11 * S), 0 * S, "auto")  # in volts an entry that is missing is small as well
+    X, S = smooth(rng)[0], covariance(7)
+    gaps, none = np.where(rng.random(SHAPE) < 0.1, np.nan, X), (-S, S * np.nan, np.triu(1e-11 * S), 0 * S, "auto")
     for options, data, error, words in [
         ({"noise": "separable", "boolean_modes": None}, X, ValueError, "name the Boolean one"),
         ({"noise": {2: covariance(40)}}, X, ValueError, "a mode cannot be both"),
