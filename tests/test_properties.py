@@ -235,12 +235,6 @@ def test_losses_ask_for_atoms_of_rank_one(loss, rank):
         fitted(clean(loss, 1), loss, rank)
 
 
-@pytest.mark.parametrize("rank", [None, "auto"])
-def test_ranks_that_are_gone_say_what_to_write(rank):
-    with pytest.raises((TypeError, ValueError), match=r'atom_rank.*"block"'):
-        fitted(clean("squared", 1), rank=rank)
-
-
 @every_loss
 def test_the_mean_of_the_answer_suits_the_loss(loss):
     W = fitted(noisy(loss, 1), loss).to_tensor()
