@@ -470,7 +470,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _check_parameters(self) -> None:
         """Raise if a parameter is invalid."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
-        checks.check_rank(self.atom_rank)
+        if self.atom_rank is None or self.atom_rank == AUTO:
+            raise ValueError('atom_rank is 1, an integer L, or "block" (dense real parts; None in the past). Write one.')
+        if self.atom_rank != BLOCK:
+            checks.check_integer(self.atom_rank, "atom_rank", 1, other=' or "block"')
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         for name in ("refine", "certify", "mean"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
@@ -488,6 +491,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
         if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
             raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
+        if not isinstance(self.adjacency, Mapping | list | None):
+            raise TypeError('adjacency must name the mode of each graph, such as {"channel": "auto"}.')
         if self.smoothness != AUTO:
             checks.check_number(self.smoothness, "smoothness")
         if self.n_init is not None:
@@ -633,7 +638,7 @@ def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> N
     """Raise unless the options of a function are parameters of BMP; say what they may be meant for."""
     known = {name for name in BMP._get_param_names() if name != "n_atoms"}
     for name in options.keys() - known:
-        close = get_close_matches(name, sorted(known | set(signature(function).parameters) | {"mask", "weights"}))
+        close = get_close_matches(name, sorted({*known, *signature(function).parameters, "mask", "weights"} - {name}))
         close = ["n_atoms"] if name in ("rank", "n_components", "n_factors") else close  # of TensorLy, scikit-learn
         meant = f": do you mean {' or '.join(close)}?" if close else ". Options are the parameters of BMP."
         raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")

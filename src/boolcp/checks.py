@@ -268,17 +268,6 @@ def check_number(value: Any, name: str, *, positive: bool = False) -> None:
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 
-def check_rank(rank: Any) -> None:
-    """Raise if atom_rank is neither "block" nor an integer >= 1; older spellings get the word to use now."""
-    if rank is None:
-        raise ValueError('atom_rank=None is now written atom_rank="block": each atom has a dense real part.')
-    if isinstance(rank, str) and rank != "block":
-        hint = ": ranks are no longer chosen by the noise" if rank == "auto" else ""
-        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}{hint}. Use 1 for products of columns.')
-    if not isinstance(rank, str):
-        check_integer(rank, "atom_rank", 1, other=' or "block"')
-
-
 def check_loss_data(values: np.ndarray, loss: str) -> None:
     """Raise if entries are such as a loss cannot take: negative counts, or probabilities outside 0 to 1."""
     bad = np.argwhere((values < 0) | (values > (1 if loss == "bernoulli" else np.inf)))  # NaN is missing

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 import boolcp
-from boolcp.fit.neighbors import best_cut, pieces
+from boolcp.fit.neighbors import best_cut, near_edges, pieces
 
 CHAIN = np.eye(40, k=1) + np.eye(40, k=-1)
 
@@ -114,6 +114,9 @@ def test_a_graph_is_given_as_a_matrix_or_found_by_positions():
     W = fit(placed, adjacency={"channel": "auto"}, smoothness=1.0)
     edges = {tuple(map(int, edge[:2])) for edge in dict(W.parameters["adjacency"])[0]["edges"]}
     grid = {(i, j) for i in range(40) for j in range(i) if abs(rows[i] - rows[j]) + abs(columns[i] - columns[j]) == 1}
+    line = near_edges(np.outer(np.array([2.0, 0.0, 3.0, 1.0]), [0.0, 25.0]))  # the contacts of a probe
+    assert line == [[0, 2, 1], [0, 3, 1], [1, 3, 1]]
+    assert best_cut(np.where(np.arange(40) < 9, 1.0, -1.0), scipy.sparse.csr_array(CHAIN), 1e12).all()
     assert {(j, i) for i, j in grid} <= edges and len(edges) <= len(grid) + 30  # with a diagonal in each square
 
 
@@ -138,6 +141,11 @@ REFUSED = {
     "a wrong name": ({"adjacency": {0: "ring"}}, "chain"),
     "a wrong size": ({"adjacency": {0: np.ones((3, 3))}}, "symmetric"),
     "negative": ({"adjacency": {0: -CHAIN}}, "without negative"),
+    "no number": ({"adjacency": {0: CHAIN * np.nan}}, "symmetric"),
+    "no graph": ({"adjacency": {0: None}}, "symmetric"),
+    "no edges": ({"adjacency": {0: {"links": []}}}, "edges"),
+    "no entry": ({"adjacency": {0: {"edges": [[0, 99, 1.0]]}}}, "of entries 0 to 39"),
+    "no mode": ({"adjacency": CHAIN}, "name the mode"),
     "less than none": ({"smoothness": -1.0}, "smoothness"),
 }
 
@@ -147,5 +155,5 @@ def test_what_does_not_go_together_is_refused(what):
     options, words = REFUSED.get(what, ({}, "complete data"))
     X, _ = draw(0)
     X[0, 0, 0] = np.nan if what == "gaps" else 0.0
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         fit(X, **{"adjacency": {0: "chain"}} | options)

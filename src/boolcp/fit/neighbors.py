@@ -42,15 +42,18 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
             if given == "auto" and places is None and is_unordered(empty, mode):
                 raise ValueError(f"{what}: the data have no positions there (coordinates x, y). Add them, or a matrix.")
             given = {"edges": [[i, i + 1, 1.0] for i in range(d - 1)] if places is None else near_edges(places)}
-        if isinstance(given, Mapping):
-            i, j, weight = np.array(given["edges"], dtype=float).reshape(-1, 3).T
-            given = scipy.sparse.coo_array((weight, (i.astype(int), j.astype(int))), (d, d))
-            given = given + given.T
-        A = scipy.sparse.csr_array(given, dtype=float)
-        is_good = A.shape == (d, d) and np.isfinite(A.data).all() and (A.data >= 0).all()
-        if not is_good or abs(A - A.T).max() > 0:
+        try:
+            if isinstance(given, Mapping):
+                i, j, weight = np.array(given["edges"], dtype=float).reshape(-1, 3).T
+                given = scipy.sparse.coo_array((weight, (i.astype(int), j.astype(int))), (d, d))
+                given = given + given.T
+            A = scipy.sparse.csr_array(given, dtype=float)
+            is_good = A.shape == (d, d) and np.isfinite(A.data).all() and (A.data >= 0).all() and not abs(A - A.T).max()
+        except (KeyError, TypeError, ValueError):
+            is_good = False
+        if not is_good:
             kinds = f"a symmetric matrix of shape {(d, d)} without negative entries, 'chain' or 'auto'"
-            raise ValueError(f"{what} must be {kinds}, got shape {A.shape}.")
+            raise ValueError(f"{what} must be {kinds}, or edges [i, j, weight] of entries 0 to {d - 1}.")
         A = (A - scipy.sparse.diags_array(A.diagonal())).tocsr()  # MNE counts a channel among its neighbors
         A.eliminate_zeros()
         found[mode] = A
@@ -58,12 +61,19 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
 
 
 def near_edges(places: np.ndarray) -> list[list[float]]:
-    """Return the edges [i, j, 1] of a Delaunay triangulation of positions (d, 2), without those that are very long."""
+    """Return the edges [i, j, 1] of a Delaunay triangulation of positions (d, 2), or of a line; none is very long."""
     from scipy.spatial import Delaunay
 
     known = np.flatnonzero(np.isfinite(places).all(axis=1))
-    corners = Delaunay(places[known]).simplices if len(known) > 3 else np.zeros((0, 3), dtype=int)
-    edges = np.unique(np.sort(np.vstack([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]), axis=1), axis=0)
+    away = places[known] - places[known[:1]]
+    _, sizes, axes = np.linalg.svd(away, full_matrices=False)
+    if len(known) > 1 and sizes[1] <= 1e-6 * sizes[0]:  # one line, as of a probe: no triangles
+        order = np.argsort(away @ axes[0], kind="stable")
+        pairs = [np.stack([order[:-1], order[1:]], axis=1)]
+    else:
+        corners = Delaunay(places[known]).simplices if len(known) > 3 else np.zeros((0, 3), dtype=int)
+        pairs = [corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]
+    edges = np.unique(np.sort(np.vstack(pairs), axis=1), axis=0)
     lengths = np.linalg.norm(np.diff(places[known][edges], axis=1)[:, 0], axis=1)
     return [[*map(float, known[edge]), 1.0] for edge in edges[lengths <= FAR * np.median(lengths)]]
 
@@ -130,6 +140,7 @@ def best_cut(cost: np.ndarray, graph: Graph, strength: float) -> np.ndarray:
     if not (np.abs(cost) < most).any():
         return cost < 0
     n, cost = len(cost), np.clip(cost, -most, most)
+    inner.data = np.minimum(inner.data, 1.01 * np.abs(cost).sum())  # else the costs would be rounded to zero
     nodes, source, sink = np.arange(n), np.full(n, n), np.full(n, n + 1)
     tails, heads = (np.concatenate(ends) for ends in ((inner.coords[0], source, nodes), (inner.coords[1], nodes, sink)))
     sizes = np.concatenate([inner.data, np.maximum(-cost, 0), np.maximum(cost, 0)])

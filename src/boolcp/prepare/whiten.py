@@ -93,7 +93,8 @@ def read_noise(
     for name, given in noise.items():
         mode, S = checks.check_mode(name, X.ndim, dims, name="noise"), np.asarray(given)
         if mode in modes:
-            raise ValueError(f"noise has mode {name!r}, and a mode cannot be both: leave it out of boolean_modes.")
+            what = f"noise has a covariance along mode {name!r}, which may be Boolean"
+            raise ValueError(f"{what}: a mode cannot be both. Leave it out of boolean_modes, or of noise.")
         shape, what = (X.shape[mode],) * 2, "a covariance matrix, finite, not all zero and without negative eigenvalues"
         is_real = S.shape == shape and S.dtype.kind in "fiu" and np.isfinite(S).all() and S.any()
         least = 1e-8 * np.abs(S).max() if is_real else 0.0
