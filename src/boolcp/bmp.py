@@ -61,7 +61,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     nonnegative : bool or list of int or str
         Keep the real parts of all atoms at zero or above: along all modes, or along those listed.
     mean : bool
-        Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
+        Fit the mean over the one Boolean mode as well, like an intercept: atoms then say how slices differ.
         Bits and their complement say the same then: those with fewer ones are returned.
     noise : {"white", "separable"}, mapping or mne.Covariance
         The noise of the entries. "separable": a covariance along each mode that is real in all atoms, estimated from
@@ -514,7 +514,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             modes,
             None if self.atom_rank == BLOCK else int(self.atom_rank),
             refine=bool(self.refine),
-            criterion="normalized" if self.refine else "published",
             n_init=None if self.n_init is None else int(self.n_init),
             max_iter=int(self.max_iter),
             sigma=self.sigma,
@@ -635,7 +634,7 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raise unless the options of a function are parameters of BMP; say what they may be meant for."""
+    """Raise if an option of a function is no parameter of BMP; the message names the one that may be meant."""
     known = {name for name in BMP._get_param_names() if name != "n_atoms"}
     for name in options.keys() - known:
         close = get_close_matches(name, sorted({*known, *signature(function).parameters, "mask", "weights"} - {name}))

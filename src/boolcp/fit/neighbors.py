@@ -91,7 +91,7 @@ def part_of(adjacency: Any, mode: int, places: np.ndarray, shape: tuple[int, ...
 
 
 def graph_of(W: BooleanCP, mode: int) -> Graph | None:
-    """Return the graph of a mode that W was fitted with, or that of its positions; None without."""
+    """Return the graph of a mode that W was fitted with, or the graph of its positions; None without."""
     given = dict((W.parameters or {}).get("adjacency") or {})
     if mode not in given and (places := positions_of(W, mode)) is not None:
         given = {mode: {"edges": near_edges(places)}}

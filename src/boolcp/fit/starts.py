@@ -18,7 +18,7 @@ from boolcp.storage.tucker import Tucker, leading_basis
 from boolcp.storage.weighted import Weighted
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
-EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
+EXACT = 1e-10  # a loss below this part of |X|^2 means a noiseless tensor
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
@@ -44,7 +44,7 @@ def compared(s: State, candidate: Columns, squared_norm: float, is_new: bool = T
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
-    """Return those of the others that have other atoms than the best, and nearly the same loss, the lowest first."""
+    """Return the other solutions with different atoms and nearly the loss of the best, the lowest first."""
     rivals: list[Columns] = []
     for other in sorted(others, key=lambda each: each.loss):
         if other.loss <= (1 + RIVAL) * best.loss and all(is_different(other, W) for W in (best, *rivals)):
@@ -94,7 +94,7 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
 
 
 def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> bool:
-    """Return True if the best atom of what is left gains no more than the best atom of pure noise."""
+    """Return True if the best atom of the residual gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
     residual, weight = search_residual(data, W)
@@ -119,7 +119,7 @@ def refined_start(
 ) -> Columns:
     """Return what start number `count` leads to: relaxed, rounded and polished, unless it ends far above a loss.
 
-    The first is W, the pursuit's estimate. Those of a matrix have bits in the span of its leading directions. Others
+    The first is W, the pursuit's estimate. Starts of a matrix have bits in the span of its leading directions. Others
     are eigenvectors of slice pencils, and random factors. If none agree, real factors that fit best are far from
     Boolean: most of these starts are relaxed for a short time, which leads to a lower loss.
     """
@@ -149,7 +149,7 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
 
 
 def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
-    """Return random columns or, for atoms of rank one, every third time those of slice pencils."""
+    """Return random columns or, for atoms of rank one, every third time eigenvectors of slice pencils."""
     core = small.core if isinstance(small, Tucker) else small
     factors = pencil_start(core, W.n_atoms, rng) if count % 3 == 1 and not W.is_tied else None
     if factors is None:
