@@ -14,7 +14,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
 from boolcp.program import bounds
-from boolcp.program._kernels import best_signed_response, flip_search, flip_sweeps
+from boolcp.program._kernels import best_signed_response as best_signed_response
+from boolcp.program._kernels import flip_search, flip_sweeps
 from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift
 from boolcp.system import one_thread
 
