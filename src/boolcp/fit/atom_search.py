@@ -266,8 +266,7 @@ def from_bits(residual: Tensor, mode: int, Z: np.ndarray, n_power: int = N_FIRST
 
 def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = False) -> Candidates:
     """Return the candidates after the real columns, and then the bits, are decided once; a part of them at a time."""
-    d = residual.shape[found.mode]
-    size = max(1, CHUNK * d // int(np.prod(residual.shape, dtype=np.int64)))
+    size = max(1, CHUNK * residual.shape[found.mode] // int(np.prod(residual.shape, dtype=np.int64)))
     parts = []
     for start in range(0, len(found.gains), size):
         part = found.take(np.arange(start, min(start + size, len(found.gains))))

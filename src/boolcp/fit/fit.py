@@ -126,8 +126,8 @@ def pursue(fit: Fit, s: State) -> State:
     if isinstance(W, str):
         return replace(s.at(after), stop_reason=W)
     norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
-    V, loss = (W.to_decomposition(), W.loss) if isinstance(W, Columns) else (W, W.squared_error)
-    atom = V.atoms[-1]
+    loss = W.loss if isinstance(W, Columns) else W.squared_error
+    atom = (W.take([W.n_atoms - 1]).to_decomposition() if isinstance(W, Columns) else W).atoms[-1]
     error = float(np.sqrt(max(loss, 0.0) / norm2))
     new = AtomRecord(loss / 2, error, atom.mode, atom.n_ones, atom.certificate, time.perf_counter() - begin)
     reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""

@@ -70,8 +70,7 @@ def with_atom(W: Columns, found: Candidate) -> Columns:
     Equations whose columns differ by many orders, as in very small units, would count as singular.
     """
     shape = tuple(len(A) for A in W.matrices)
-    weight = found.descent / found.atom.n_ones
-    longer = W.plus(to_columns(BooleanCP(shape, (found.atom,), [weight])))
+    longer = W.plus(to_columns(BooleanCP(shape, (found.atom,), [found.descent / found.atom.n_ones])))
     is_bit = longer.column_mode == np.arange(len(shape))[:, None]
     norms = np.where(is_bit, 1.0, [np.linalg.norm(A, axis=0) for A in longer.matrices])
     even = np.where(is_bit, 1.0, np.prod(norms, axis=0) ** (1 / (len(shape) - 1)) / np.where(norms > 0, norms, 1.0))
@@ -126,8 +125,7 @@ def refined_start(
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
     start = W if count == 0 else other_start(small, W, spec, rng, count)
-    is_long = count < N_LONG or count % 4 == 0
-    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if is_long else N_SHORT)
+    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG or count % 4 == 0 else N_SHORT)
     found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
     return revive(small, found, spec, rng) if found.loss <= below else found
 
