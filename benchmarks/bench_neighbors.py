@@ -103,7 +103,7 @@ def regions():
         "regions of 10 %, head": (head, head, small, 0.0, low),
         "regions of 10 %, grid": (grid, grid, small, 0.0, low),
         "regions of 40 %, head": (head, head, large, 0.0, high),
-        "episodes, chain": (chain, chain, times, 0.0, (0.25, 0.3)),
+        "episodes, chain": (chain, chain, times, 0.0, (0.25, 0.3, 0.35)),
         "regions of 10 %, wrong graph": (head, shuffled, small, 0.0, low),
         "scattered 10 %, head": (head, head, few, 0.0, low),
         "scattered 40 %, head": (head, head, many, 0.0, high),
