@@ -73,8 +73,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         adjacency matrix (dense or scipy.sparse), "chain", or "auto": by the coordinates x, y, z of X, else a chain. For
         each edge and atom smoothness * sigma^2 * (z_i - z_j)^2 is added to the loss. For complete data in memory.
     smoothness : float or "auto"
-        How much an edge counts, in units of the noise variance sigma^2. "auto": 14 over the mean number of neighbors
-        for atoms whose bits clearly tend to agree with their neighbors, 0 for others.
+        How much an edge counts, in units of the noise variance sigma^2. "auto": for atoms whose bits clearly tend to
+        agree with their neighbors 14 over the mean number of these, more where noise is correlated; 0 for others.
     refine : bool
         Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional

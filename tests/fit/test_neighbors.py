@@ -84,6 +84,18 @@ def test_neighbors_mend_episodes_and_leave_scattered_bits_alone():
     assert sure[0, 1] > 1.05 * sure[0, 0]  # a confidence knows the neighbors
 
 
+def test_the_smoothness_grows_where_the_noise_is_not_independent():
+    root, wrong = np.linalg.cholesky(0.85 ** abs(np.subtract.outer(range(15), range(15)))), np.zeros(2, dtype=int)
+    for seed in range(4):
+        rng, (_, Z) = np.random.default_rng(seed), draw(seed)
+        X = 0.14 * rng.standard_normal((40, 12, 15)) @ root.T
+        for z in Z:
+            V = np.outer(rng.standard_normal(12), root @ rng.standard_normal(15))
+            X += np.multiply.outer(z, V / np.linalg.norm(V))
+        wrong += [n_wrong(fit(X), Z), n_wrong(fit(X, adjacency={0: "chain"}), Z)]
+    assert wrong[1] < 0.4 * wrong[0]
+
+
 def test_more_smoothness_gives_fewer_intervals_and_never_raises_the_objective():
     X, _ = draw(1, noise=0.4)
     plain = fit(X)

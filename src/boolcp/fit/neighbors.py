@@ -12,6 +12,7 @@ import scipy.sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components, laplacian, maximum_flow
 
 from boolcp import checks
+from boolcp.contractions import khatri_rao
 from boolcp.fit.sweep import noise_variance, sweep
 from boolcp.plotting.mode_labels import is_unordered, positions_of
 from boolcp.result.atoms import BooleanCP
@@ -154,9 +155,9 @@ def best_cut(cost: np.ndarray, graph: Graph, strength: float) -> np.ndarray:
 def chosen_smoothness(data: Storage, W: Columns, mode: int, graph: Graph, variance: float) -> np.ndarray:
     """Return lambda of each atom along a mode, in units of the noise variance, by the evidence of its bits.
 
-    The log odds of a bit are those of its slice plus lambda / 2 (neighbors on - neighbors off) plus a constant. An atom
-    whose slices some lambda > 0 makes clearly more probable, each given the bits of its neighbors, has MULTIPLE / mean
-    degree: bits with errors would choose too little.
+    The log odds of a bit are those of its slice, divided by `excess`, plus lambda / 2 (neighbors on - neighbors off)
+    plus a constant. An atom whose slices some lambda > 0 makes clearly more probable, each given the bits of its
+    neighbors, has MULTIPLE / mean degree times the excess: bits with errors would choose too little.
     """
     S, boolean = W.ties(mode)
     H, P, _ = data.equations(W.matrices, mode)
@@ -166,12 +167,31 @@ def chosen_smoothness(data: Storage, W: Columns, mode: int, graph: Graph, varian
     found = np.zeros(boolean.sum())
     if not degree:
         return found
+    R = np.moveaxis(data.residual(W.to_decomposition()).to_array(), mode, 0)
+    parts = [[A[:, W.owner == k] for n, A in enumerate(W.matrices) if n != mode] for k in range(W.n_atoms)]
+    blocks = [khatri_rao(parts[k]).sum(axis=1) for k in np.flatnonzero(W.boolean_mode == mode)]
+    more = [excess(R, M.reshape(R.shape[1:]), variance) for M in blocks]
     own = (2 * (P - A @ H) + (2 * A - 1) * H.diagonal()) / (2 * variance)
     around = graph @ (2 * A - 1) / (2 * degree)
     for at, k in enumerate(np.flatnonzero(boolean)):
         prior = np.multiply.outer(TRIED, around[:, k])[:, None] + FIELDS[:, None]
-        value = np.sum(np.logaddexp(own[:, k] + prior, 0) - np.logaddexp(prior, 0), axis=2).max(axis=1)
-        found[at] = MULTIPLE / degree if value.max() > value[0] + CLEARLY else 0.0
+        value = np.sum(np.logaddexp(own[:, k] / more[at] + prior, 0) - np.logaddexp(prior, 0), axis=2).max(axis=1)
+        found[at] = MULTIPLE / degree * more[at] if value.max() > value[0] + CLEARLY else 0.0
+    return found
+
+
+def excess(R: np.ndarray, M: np.ndarray, variance: float) -> float:
+    """Return how much more the votes of other slices on each bit scatter than in independent noise, at least 1.
+
+    Slices along another mode, such as trials, vote by <R_ij, M_j>; their scatter around what they say together is
+    compared with that of white noise, along the mode where it is largest.
+    """
+    found, size = 1.0, float(np.sum(M**2))
+    for n in range(M.ndim if size else 0):
+        share = np.sum(M**2, axis=tuple(m for m in range(M.ndim) if m != n)) / size
+        votes = np.einsum(R, [*range(R.ndim)], M, [*range(1, R.ndim)], [0, n + 1])
+        scatter = np.sum((votes - share * votes.sum(axis=1, keepdims=True)) ** 2) / len(R)
+        found = max(found, float(scatter / (variance * size * max(1 - np.sum(share**2), 0.5))))
     return found
 
 
