@@ -43,7 +43,7 @@ TABLES = [
     Table("reproduction/theory.py", "theory.csv", 3),
     Table("reproduction/fig4.py", "fig4.csv", 0.5),
     Table("reproduction/fig3.py", "fig3.csv", 0.2),
-    Table("benchmarks/bench_noise.py --seeds 5 --large-seeds 1", "noise.md", 8),
+    Table("benchmarks/bench_noise.py --seeds 8 --large-seeds 2", "noise.md", 8),
     Table("benchmarks/bench_truth.py --seeds 2", "truth.md", 7),
     Table("benchmarks/bench_trust.py null --runs 20", "trust.md", 20),
     Table("benchmarks/bench_trust.py power --runs 20", "trust.md", 9),
