@@ -8,6 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import xarray as xr
+from sklearn.exceptions import NotFittedError
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
@@ -53,17 +54,10 @@ def test_what_comes_labelled_leaves_labelled(X, model):
     assert gaps.isnull().any() and not filled.isnull().any()
     factor = model.transform(X, mode="time")
     assert factor.dims == ("time", "atom") and factor["time"].values.tolist() == X["time"].values.tolist()
-    for found in (
-        model.transform(X.values),
-        model.inverse_transform(A.values),
-        BMP(1).fit(X.values).decomposition_.to_tensor(),
-    ):
+    plain = BMP(1).fit(X.values).decomposition_.to_tensor()
+    for found in (model.transform(X.values), model.inverse_transform(A.values), plain):
         assert type(found) is np.ndarray
-
-
-def test_a_mode_may_be_named_atom(X, model):
-    found = model.fit_transform(X.rename(channel="atom"))
-    assert found.dims == ("trial", "boolcp_atom")
+    assert model.fit_transform(X.rename(channel="atom")).dims == ("trial", "boolcp_atom")
 
 
 def test_pandas_pipelines_and_grids(X, model):
@@ -113,10 +107,9 @@ def test_wide_tables_and_dictionaries(X, table, tmp_path):
     assert flat.dims == ("row", "column") and flat["row"].values.tolist() == list("abcde")
     pd.DataFrame(X.values[0], index=list("abcde")).to_csv(tmp_path / "wide.csv")
     np.testing.assert_allclose(boolcp.open_tensor(tmp_path / "wide.csv"), X.values[0])
-    found = boolcp.from_dataframe({name: X.sel(trial=name) for name in ("t1", "t3")}, modes=DIMS)
-    np.testing.assert_array_equal(found, X.sel(trial=["t1", "t3"]))
-    columns = boolcp.from_dataframe({name: table[name] for name in table}, modes=DIMS, value="volt")
-    np.testing.assert_array_equal(columns, X)
+    two = X[[1, 3]]
+    np.testing.assert_array_equal(made({name: two.sel(trial=name) for name in ("t1", "t3")}, modes=DIMS), two)
+    np.testing.assert_array_equal(made({name: table[name] for name in table}, modes=DIMS, value="volt"), X)
 
 
 @pytest.mark.parametrize(
@@ -151,20 +144,23 @@ def test_what_is_no_path_says_where_it_goes(table):
 
 
 def test_mistakes_of_newcomers(X, model, tmp_path):
-    with pytest.raises(TypeError, match=r"BMP\(\) has no option 'n_atom': do you mean n_atoms\?"):
-        BMP(n_atom=3)
-    with pytest.raises(TypeError, match=r"BMP\(\) has no option 'rank': do you mean n_atoms\?"):
-        BMP(rank=3)
+    for name in ("n_atom", "rank"):
+        with pytest.raises(TypeError, match=rf"BMP\(\) has no option '{name}': do you mean n_atoms\?"):
+            BMP(**{name: 3})
+    with pytest.raises(NotFittedError, match=r"assess: this BMP is not fitted yet: call its fit\(X\) first"):
+        boolcp.assess(X, model)
     W = model.fit(X).decomposition_
+    assert boolcp.assess(X, model, n_parts=2, n_jobs=1).n_atoms == len(W) == 2 and W[0] is W.atoms[0]
+    counts = BMP(1, random_state=0).fit(X.rename("count"))
+    assert 'loss="poisson" takes' in counts.summary() and "poisson" not in W.summary()
     with pytest.raises(TypeError, match="tensor X comes first, then its decomposition, but X is a BooleanCP"):
         boolcp.assess(W, X)
     assert model.summary() == W.summary()
     W.report(tmp_path / "rep")
     assert (tmp_path / "rep.html").exists()
     xr.testing.assert_identical(prepare.baseline(X, (None, 0.2)), prepare.baseline(X, None, 0.2))
-    shown = set(dir(W))
-    assert {"atoms", "events", "plot", "summary", "to_tensor", "weights"} <= shown
-    assert not {"mttkrp", "data_gram", "matrices", "column_weights"} & shown
+    assert {"atoms", "events", "plot", "summary", "to_tensor", "weights"} <= set(dir(W))
+    assert not {"mttkrp", "data_gram", "matrices", "column_weights"} & set(dir(W))
 
 
 # traps
@@ -174,8 +170,11 @@ def test_a_baseline_outside_of_the_data_and_windows_in_seconds_are_named(X):
     with pytest.raises(ValueError, match=r"baseline -200 to 0 s lies outside of the data: times run from 0.0 to 0.8 s"):
         prepare.baseline(X, -200, 0)
     recording = xr.DataArray(np.zeros((2, 500)), {"time": np.arange(500) / 100}, ("channel", "time"))
-    with pytest.raises(ValueError, match="less than two samples at 100 Hz"):
-        prepare.cut_trials(recording, (-0.2, 0.8), events={"onset": [1.0, 2.0]})
+    for window, words in (((-1, 2), "less than two samples at 100 Hz"), ((-0.2, 0.8), "shorter than 1.5 ms: seconds")):
+        with pytest.raises(ValueError, match=words):
+            prepare.cut_trials(recording, window, events={"onset": [1.0, 2.0]})
+    with pytest.raises(ValueError, match=r"0 of 1 .* run from 1000 to 1000 s, the recording from 0 to 4.99 s"):
+        prepare.cut_trials(recording, (-200, 800), events={"onset": [1000.0]})
 
 
 def test_spikes_in_the_wrong_unit_are_named():

@@ -127,6 +127,7 @@ def test_events_that_a_recording_brings(X):
         (lambda X: prepare.reject(X, table={"channel": ["Oz"]}), "has no Oz"),
         (lambda X: prepare.band_pass(prepare.reject(X, table={"channel": ["Fz"]}), 5, 20), "filter first, then reject"),
         (lambda X: prepare.count_spikes([[1.0]], {"onset": [0.0], "stop": [0.1]}, bin_ms=200), "as long as one bin"),
+        (lambda X: prepare.count_spikes([[1.0]], TABLE, bin_ms=0.02, window_ms=1), "0.02 ms hold no two spikes"),
         (lambda X: prepare.count_spikes([], {"onset": [0.0], "stop": [0.1]}, bin_ms=2), "needs units"),
     ],
 )

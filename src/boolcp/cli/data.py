@@ -78,17 +78,12 @@ def load_data(options: DataOptions, *, is_fitted: bool = True) -> DataArray:
     for line in boolcp.prepare.common.outlier_lines(X):
         note(f"{line} Leave them out with --drop channel=.., if they are bad.")
     if is_fitted and X.ndim == 2 and "time" in X.dims:
-        hint_at_trials(X)
+        known = sorted({str(label) for label in boolcp.prepare.list_events(X).get("condition", [])})
+        events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
+        sizes = " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
+        text = f"The recording is continuous, {sizes}: a matrix without trials, of which atoms say little. Cut it into"
+        warnings.warn(f"{text} trials, for example with --bin-ms 3000{events}.", boolcp.BoolcpWarning, stacklevel=2)
     return X
-
-
-def hint_at_trials(X: DataArray) -> None:
-    """Warn before a long fit that a continuous recording is only a matrix."""
-    known = sorted({str(label) for label in boolcp.prepare.list_events(X).get("condition", [])})
-    events = f", or at its events with --cut ({', '.join([*known[:5], 'all'])})" if known else ""
-    sizes = " x ".join(f"{size} {dim}" for dim, size in X.sizes.items())
-    text = f"The recording is continuous, {sizes}: a matrix without trials, of which atoms say little. Cut it into"
-    warnings.warn(f"{text} trials, for example with --bin-ms 3000{events}.", boolcp.BoolcpWarning, stacklevel=3)
 
 
 def _read(path: Path, options: DataOptions) -> DataArray:
@@ -99,8 +94,8 @@ def _read(path: Path, options: DataOptions) -> DataArray:
     for name, source in (_pair(text, "--coord") for text in options.coord):
         name, _, mode = name.partition(":")
         coords[name] = (mode, source) if mode else source
-    given |= {"coords": coords or None, "events": _names(options.events)}
-    given["channels"] = None if options.channels is None else label_list(options.channels)
+    channels = None if options.channels is None else label_list(options.channels)
+    given |= {"coords": coords or None, "events": _names(options.events), "channels": channels}
     given["trials"] = options.trials if len(options.files) == 1 else None
     if path.suffix.lower() == ".nwb":
         given |= {"window_ms": _window(options.window), "align": options.align}

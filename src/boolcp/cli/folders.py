@@ -84,8 +84,7 @@ def csv_text(table: Any, **how: Any) -> str:
     """Return a DataFrame as CSV; a label that a spreadsheet would run as a formula has an apostrophe before it."""
     cells = table.reset_index()
     safe = cells.rename(columns=_not_formula).apply(lambda column: column.map(_not_formula))
-    text: str = safe.to_csv(index=False, **how)
-    return text
+    return str(safe.to_csv(index=False, **how))
 
 
 def _not_formula(cell: Any) -> Any:

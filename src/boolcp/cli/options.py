@@ -103,16 +103,11 @@ def make_model(options: ModelOptions, n_atoms: int, X: Any = None) -> Any:
     if options.is_smooth(X):
         note("Noise correlated along the other modes is estimated and whitened (--noise white leaves it as it is).")
     if X is not None and X.chunks is None and options.loss == "squared":
-        hint_at_counts(X)
+        known = X.values[X.notnull().values]
+        if known.size and known.min() == 0 and known.mean() < FEW and (known == known.astype(int)).all():
+            kind, loss = ("counts", "poisson") if known.max() > 1 else ("zeros and ones", "bernoulli")
+            note(f"The entries are {kind}: --loss {loss} takes their noise into account.")
     return model
-
-
-def hint_at_counts(X: Any) -> None:
-    """Say which loss suits entries that are small whole numbers, or zeros and ones."""
-    known = X.values[X.notnull().values]
-    if known.size and known.min() == 0 and known.mean() < FEW and (known == known.astype(int)).all():
-        kind, loss = ("counts", "poisson") if known.max() > 1 else ("zeros and ones", "bernoulli")
-        note(f"The entries are {kind}: --loss {loss} takes their noise into account.")
 
 
 class Grouped(TyperCommand):

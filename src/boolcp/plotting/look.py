@@ -84,8 +84,7 @@ def make_patch(color: Any, label: Any) -> Any:
 def on_off_patches(has_unknown: bool, has_doubt: bool = False) -> Any:
     """Return the legend entries of Boolean values."""
     patches = [make_patch(ON, "on"), make_patch(OFF, "off")]
-    if has_doubt:
-        patches.append(make_patch("white", "pale: uncertain"))
+    patches += [make_patch("white", "pale: uncertain")] if has_doubt else []
     return patches + ([make_patch(UNKNOWN, "no data")] if has_unknown else [])
 
 

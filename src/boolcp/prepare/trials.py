@@ -15,6 +15,7 @@ from boolcp.result.labels import aligned
 from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition
+SHORT = 1.5  # ms; windows that are shorter are in seconds
 SLACK = 1e-6  # of a bin, so that rounding does not move an event across an edge
 
 
@@ -70,7 +71,11 @@ def cut_trials(
         raise ValueError(f"The window {ms} ms has less than two samples at {rate:g} Hz: seconds are meant, times 1000?")
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
     if len(kept) < (n_trials or 1):
-        raise ValueError(f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed.")
+        text = (
+            f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed: onsets run "
+        )
+        text += f"from {np.min(zero, initial=np.inf):g} to {np.max(zero, initial=-np.inf):g} s"
+        raise ValueError(f"{text}, the recording from {times_of(X)[0]:g} to {times_of(X)[-1]:g} s.")
     if len(kept) < len(zero):
         text = f"{len(zero) - len(kept)} of {len(zero)} trials lie outside of the recording."
         warnings.warn(text, BoolcpWarning, stacklevel=2)
@@ -126,6 +131,8 @@ def spans(columns: dict[str, np.ndarray], ms: Any, align: str | None) -> tuple[n
     start, stop = (0.0, float(ms)) if np.ndim(ms) == 0 else (float(edge) for edge in ms)
     if not start < stop:
         raise ValueError(f"A trial from {start:g} to {stop:g} ms has no length: give start before stop.")
+    if stop - start < SHORT:
+        raise ValueError(f"The window {ms} ms is shorter than {SHORT:g} ms: seconds are meant, times 1000?")
     return zero, np.full(len(zero), start / 1000), np.full(len(zero), stop / 1000)
 
 
@@ -343,6 +350,8 @@ def count_spikes(
     trains = [np.sort(np.ravel(seconds(train)).astype(float)) for train in spike_times]
     if not trains or not bin_ms > 0:
         raise ValueError(f"Counting needs units and bins of positive length, got {len(trains)} units and {bin_ms} ms.")
+    if bin_ms < 0.1:
+        raise ValueError(f"Bins of {bin_ms:g} ms hold no two spikes of a unit: seconds are meant, times 1000?")
     columns, width = read_events(events), bin_ms / 1000
     zero, before, after = spans(columns, window_ms, align)
     firsts, lasts = np.ceil(before / width - SLACK), np.floor(after / width + SLACK)

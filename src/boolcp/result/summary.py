@@ -120,6 +120,8 @@ def _closing_words(W: "BooleanCP") -> list[str]:
         if W.ndim == 2:
             advice = f"boolean_modes=[{W.dims[1 - mode] if W.dims else 1 - mode!r}] asks for the other mode"
         said.append(f"All atoms are on or off along mode {W.mode_name(mode)}; {advice} (docs/guide/boolean_modes.md).")
+    if W.labels is not None and W.labels.name == "count" and W.deviance is None:
+        said.append('The entries are counts: loss="poisson" takes their noise into account.')
     repeats = [n for n in range(W.ndim) if W.dims and W.dims[n] in ("trial", "epoch", "subject")]
     if W.trust is not None and not limited and repeats and set(W.members) - set(repeats):
         name = W.mode_name(repeats[0])

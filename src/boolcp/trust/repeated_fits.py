@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from sklearn.base import clone
+from sklearn.utils.validation import check_is_fitted
 
 from boolcp import checks
 from boolcp.bmp import BMP, check_options
@@ -42,6 +43,7 @@ def prepare(
     if isinstance(X, BooleanCP | BMP):
         raise TypeError(f"{name}: the tensor X comes first, then its decomposition, but X is a {type(X).__name__}.")
     if isinstance(W, BMP):
+        check_is_fitted(W, msg=f"{name}: this BMP is not fitted yet: call its fit(X) first.")
         W = W.decomposition_
     like = W.labels if isinstance(W, BooleanCP) else None
     values, mask, weights, labels = read_aligned(X, mask, weights, like=like)
