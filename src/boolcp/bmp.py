@@ -471,7 +471,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Raise if a parameter is invalid."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
         if self.atom_rank is None or self.atom_rank == AUTO:
-            raise ValueError('atom_rank is 1, an integer L, or "block" (dense real parts; None in the past). Write one.')
+            raise ValueError('atom_rank is now 1, an integer L, or "block" (dense real parts, once None): write one.')
         if self.atom_rank != BLOCK:
             checks.check_integer(self.atom_rank, "atom_rank", 1, other=' or "block"')
         checks.check_choice(self.loss, "loss", checks.LOSSES)

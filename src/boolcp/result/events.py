@@ -80,9 +80,9 @@ def atoms_along(W: BooleanCP, mode: int | str | None) -> list[int]:
 
 def edges_of(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
     """Return where each entry of a mode starts and stops: times that increase, else positions (integers)."""
-    times = None if W.labels is None or W.labels.dims[mode] != "time" else W.labels.coords.get("time")
-    is_known = times is not None and times.dtype.kind in "fiu" and len(times) > 1
-    times = times.astype(float) if is_known else np.zeros(2)
+    given = None if W.labels is None or W.labels.dims[mode] != "time" else W.labels.coords.get("time")
+    is_known = given is not None and given.dtype.kind in "fiu" and len(given) > 1
+    times = np.zeros(2) if given is None or not is_known else given.astype(float)
     steps = np.diff(times)
     step = np.median(steps)
     if not step > 0 or not np.isfinite(steps).all():
