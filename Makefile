@@ -9,7 +9,7 @@ COMPILER := $(firstword $(foreach name,$(firstword $(CC)) gcc clang,$(shell comm
 ZIG = $(CURDIR)/$(shell ls $(VENV)/lib/python3*/site-packages/ziglang/zig)
 COMPILE = $(if $(COMPILER),CC="$(if $(shell command -v $(firstword $(CC))),$(CC),$(COMPILER))",CC="$(ZIG) cc -mcpu=baseline" LDSHARED="$(ZIG) cc -shared")
 
-.PHONY: demo test golden test-all test-versions test-extras test-lowest coverage fuzz lint types reproduce docs clean
+.PHONY: demo test golden test-all test-versions test-extras test-lowest coverage fuzz lint types reproduce tables docs clean
 
 $(VENV)/pip.stamp:
 	$(PYTHON) -m venv $(VENV)
@@ -113,6 +113,10 @@ ifdef QUICK
 else
 	$(BIN)/python benchmarks/reproduce.py --jobs $(JOBS)
 endif
+
+# status 1 while a table is older than the code that makes it: a change of words alone makes none old
+tables: $(VENV)/all.stamp
+	$(BIN)/python benchmarks/quotes.py --check
 
 # always from scratch, so that no page of a name that is gone is left
 GALLERY ?= 1

@@ -55,7 +55,7 @@ def splitting(C, z):
 def closed_form(C, z):
     """Return the bound of the closed form."""
     value = float(z @ C @ z) / z.sum()
-    return bounds.prove(C, value, bounds.closed_form(C / value, z).times(value))
+    return bounds.prove(C, value, bounds.closed_form(C / value, z))
 
 
 METHODS = {

@@ -83,12 +83,14 @@ def fingerprint(script):
 
 @cache
 def commit():
-    """Return the present commit, with a plus if code was changed since."""
-    git = ["git", "-C", str(ROOT)]
-    last = subprocess.run([*git, "rev-parse", "--short", "HEAD"], capture_output=True, text=True).stdout.strip()
-    code = ("src", "benchmarks/*.py", "reproduction/*.py")
-    changed = subprocess.run([*git, "status", "--short", "--", *code], capture_output=True, text=True).stdout
-    return (last or "unknown") + "+" * bool(changed)
+    """Return the last commit that has changed what tables are computed with, and a plus if files are changed."""
+    code = ("src", "benchmarks/*.py", "reproduction/*.py", *(f":(exclude)src/boolcp/{name}" for name in DISPLAY))
+
+    def git(*words):
+        command = ["git", "-C", str(ROOT), *words, "--", *code]
+        return subprocess.run(command, capture_output=True, text=True).stdout.strip()
+
+    return (git("log", "-1", "--format=%h") or "unknown") + "+" * bool(git("status", "--short"))
 
 
 def environment(*packages):

@@ -9,9 +9,11 @@ A page quotes a number, a table or a sentence between two comments, and this scr
 Spaces are written as underscores. A fourth part of a cell is a format such as .2f or the number of a word, a fifth the
 number of the first table of the page that counts.
 `python benchmarks/quotes.py` after a change of tables or code; tests/test_tables.py fails where it has not been run.
+`python benchmarks/quotes.py --check` changes nothing, and fails while a table is older than the code that makes it.
 """
 
 import re
+import sys
 from functools import cache
 
 from common import OLD, RESULTS, ROOT, heads, is_current, table
@@ -37,9 +39,9 @@ def place_of(name):
     return next(path for path in places if path.exists())
 
 
-def is_old(path):
-    """Return whether other code than the present has made a table, or a section of it."""
-    return not all(is_current(*head) for head in heads(path.read_text(encoding="utf-8")))
+def old_commands(path):
+    """Return the commands of a page, or of its sections, that other code than the present has made."""
+    return [command for command, stamp in heads(path.read_text(encoding="utf-8")) if not is_current(command, stamp)]
 
 
 def marked(text):
@@ -107,7 +109,7 @@ def quoted_tables(text):
 def state(text):
     """Return of which code the tables of a page are."""
     names = quoted_tables(text)
-    old = [name for name in names if is_old(place_of(name))]
+    old = [name for name in names if old_commands(place_of(name))]
     if not old:
         return f"All {len(names)} tables are of the present code."
     if len(old) == len(names):
@@ -152,5 +154,15 @@ def update():
         print(path.relative_to(ROOT), flush=True)
 
 
+def check():
+    """Return what is wrong for a release: tables that are older than the code, files that do not have their numbers."""
+    old = [
+        f"older than the code: {name}: {command}" for name, path in paths().items() for command in old_commands(path)
+    ]
+    return old + [f"run benchmarks/quotes.py, which changes {path.relative_to(ROOT)}" for path in changes()]
+
+
 if __name__ == "__main__":
+    if "--check" in sys.argv:
+        sys.exit("\n".join(check()) or None)
     update()

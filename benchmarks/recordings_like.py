@@ -95,15 +95,30 @@ def p3(seed, shape=(31, 60, 120), size=20.0, noise=8.0, sensor=1.0, exponent=1.0
     X = noise * np.tensordot(mixing(places), power_law(rng, shape, 1, exponent), 1) + sensor * rng.standard_normal(
         shape
     )
-    t, z = np.linspace(-0.2, 0.8, shape[1]), rng.random(shape[2]) < p
-    for center, width, at, spread, high, bits in (
-        ((0.0, -0.5, 0.87), 0.6, 0.38, 0.09, size, z),
-        ((0.0, 0.3, 0.95), 0.5, 0.10, 0.03, -6.0, 1.0),
+    z, (V, N1) = rng.random(shape[2]) < p, potentials(places, shape[1], size)
+    return X + V[:, :, None] * z + N1[:, :, None], z
+
+
+def potentials(places, n_times, size=20.0):
+    """Return the P3 and the N1, channel x time."""
+    t, found = np.linspace(-0.2, 0.8, n_times), []
+    for center, width, at, spread, high in (
+        ((0.0, -0.5, 0.87), 0.6, 0.38, 0.09, size),
+        ((0.0, 0.3, 0.95), 0.5, 0.10, 0.03, -6.0),
     ):
         u = np.exp(-np.sum((places - np.array(center)) ** 2, axis=1) / (2 * width**2))
-        w = np.exp(-(((t - at) / spread) ** 2) / 2)
-        X += high * np.multiply.outer(np.outer(u / u.max(), w), bits * np.ones(shape[2]))
-    return X, z
+        found.append(high * np.outer(u / u.max(), np.exp(-(((t - at) / spread) ** 2) / 2)))
+    return found
+
+
+def ideal_bits(X, seed, noise=8.0, p=0.35):
+    """Return the bits of a `p3` for a detector that knows both potentials, the covariance and the share of ones."""
+    places, n = electrodes(np.random.default_rng([seed, 1]), X.shape[0]), X.shape[1]
+    (V, N1), mix = potentials(places, n), noise * mixing(places)
+    S_time = scipy.linalg.toeplitz(np.fft.irfft(_gain(n, 1.0) ** 2)[:n])
+    (a, U), (b, Q) = np.linalg.eigh(mix @ mix.T), np.linalg.eigh(S_time / S_time[0, 0])
+    f = U @ (U.T @ V @ Q / (np.maximum(np.outer(a, b), 0) + 1.0)) @ Q.T
+    return np.tensordot(f, X - N1[:, :, None], 2) > np.sum(f * V) / 2 + np.log((1 - p) / p)
 
 
 def planted(seed, kind, size, shape=SHAPE, p=0.35):

@@ -13,7 +13,7 @@ from boolcp.metrics import hamming_error, rmse
 
 TRUE_ATOMS = {f"Syn{which}": n_atoms for which, n_atoms in enumerate(SYN_ATOMS)}
 PER_MODE = {f"Syn{which}, for each mode": 3 * n_atoms for which, n_atoms in enumerate(SYN_ATOMS)}  # the other reading
-NUMBERS = (1, 2, 3, 4, 5, 6, 8, 9, 10, 12, 15, 20)
+NUMBERS = (1, 2, 3, 5, 9, 12, 15, 20)
 QUICK_NUMBERS = (1, 2, 3, 5, 9, 12, 15)
 MISSING = 0.1
 FLOOR = 1e-5  # completion errors below are drawn here

@@ -102,6 +102,7 @@ def test_a_long_table_is_a_tensor(X, table, tmp_path, monkeypatch):
 def test_wide_tables_and_dictionaries(X, table, tmp_path):
     wide = table.pivot(index=["trial", "channel"], columns="time", values="volt")
     np.testing.assert_array_equal(boolcp.from_dataframe(wide).sel(trial=X["trial"]), X)
+    assert boolcp.from_dataframe(pd.DataFrame(X.values[0]).rename_axis("value")).dims == ("value", "column")
     flat = boolcp.from_dataframe(pd.DataFrame(X.values[0], index=list("abcde")))
     assert flat.dims == ("row", "column") and flat["row"].values.tolist() == list("abcde")
     pd.DataFrame(X.values[0], index=list("abcde")).to_csv(tmp_path / "wide.csv")
@@ -118,6 +119,7 @@ def test_wide_tables_and_dictionaries(X, table, tmp_path):
         (lambda t: made(t, DIMS, "v"), "no 'v'; its columns are trial, channel, time, drug, volt"),
         (lambda t: made(t.assign(w=1), DIMS), "Say which column has the entries, value=; its columns are .* volt, w"),
         (lambda t: made(t, DIMS[:2], "volt"), "800 entries have several rows, as trial t0, channel 0"),
+        (lambda t: made(pd.concat([t, t["volt"]], axis=1), DIMS, "volt"), "Two columns of the table have one name"),
         (lambda t: made(t, DIMS, "drug"), "needs two modes and a column of numbers"),
         (lambda t: made(t.replace({"trial": {"t3": None}}), DIMS, "volt"), "no label of a mode"),
         (lambda t: made({"a": np.ones((2, 3)), "b": np.ones((2, 2))}), r"one shape, got a \(2, 3\), b"),

@@ -103,7 +103,22 @@ def test_what_does_not_correspond_is_refused():
     with pytest.raises(ValueError, match="does not vary"):
         boolcp.fit_sessions([sessions["day 0"], sessions["day 1"][..., :1]], 2)
     with pytest.raises(ValueError, match="need labels"):
-        boolcp.fit_sessions([np.zeros((3, 4, 5)), np.zeros((4, 4, 5))], 2, shared=(0, 1))
+        boolcp.fit_sessions([np.ones((3, 4, 5)), np.ones((4, 4, 5))], 2, shared=(0, 1))
+    X = sessions["day 0"]
+    for given, words in (
+        ({1: X, "1": X}, "a name of its own"),
+        ([X], "Two or more"),
+        ({"a": X, "b": X * np.inf}, "Session 'b': X contains infinity"),
+        ([X, X.isel(channel=[0, 0, 1])], "repeat in a session"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            boolcp.fit_sessions(given, 2)
+    hidden = np.ma.masked_array(X.values, X.values > 0)
+    tensors = [
+        boolcp.fit_sessions([Y, X.values], 1, shared=(0, 1), random_state=0).decomposition_.to_tensor()
+        for Y in (hidden, hidden.filled(np.nan))
+    ]
+    np.testing.assert_array_equal(*tensors)
 
 
 def test_several_files_are_sessions_of_the_command_and_rows_of_the_page(tmp_path, monkeypatch, capsys):

@@ -13,12 +13,11 @@ COMMAND = "python benchmarks/bench_truth.py"
 
 
 def test_pages_quote_the_tables_and_old_tables_say_so():
-    changed = [str(path.relative_to(common.ROOT)) for path in quotes.changes()]
-    assert not changed, f"run python benchmarks/quotes.py: it changes {changed}"
+    assert not quotes.changes(), "run python benchmarks/quotes.py"
 
 
 def test_every_table_is_quoted_and_has_its_command():
-    pages = [*quotes.PAGES, *(common.ROOT / "examples").glob("*.py")]
+    pages = *quotes.PAGES, *(common.ROOT / "examples").glob("*.py")
     text = "".join(path.read_text(encoding="utf-8") for path in pages)
     made = {one.path.stem for one in reproduce.TABLES}
     stems = {path.stem for path in [*quotes.RESULTS.iterdir(), *quotes.FIGURES.iterdir()]} - {"fuzz", "golden"}
@@ -31,12 +30,13 @@ def test_the_stamp_is_that_of_code_not_of_words():
     assert common.stripped(code) == common.stripped(same) != common.stripped(code.replace("return x", "return 2 * x"))
 
 
-def test_a_table_of_other_code_is_marked_once():
+def test_a_table_of_other_code_is_marked_once(tmp_path):
     now = common.fingerprint("benchmarks/bench_truth.py")
     new, old = (f"# Title\n\nMade by `{COMMAND}` (code {code}).\n\n| a |\n" for code in (now, "0123456789"))
-    marked = quotes.marked(old)
+    marked, path = quotes.marked(old), tmp_path / "old.md"
     assert quotes.marked(new) == new and marked.count(common.OLD) == 1 and quotes.marked(marked) == marked
     assert quotes.marked(marked.replace("0123456789", now)) == new
+    assert path.write_text(old + new) and quotes.old_commands(path) == [COMMAND]
 
 
 def test_a_run_that_was_ended_continues_with_rows_of_this_code(tmp_path):

@@ -61,7 +61,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     nonnegative : bool or list of int or str
         Keep the real parts of all atoms at zero or above: along all modes, or along those listed.
     mean : bool
-        Fit the mean over the one Boolean mode beside the atoms, like an intercept: atoms then say how slices differ.
+        Fit the mean over the one Boolean mode as well, like an intercept: atoms then say how slices differ.
         Bits and their complement say the same then: those with fewer ones are returned.
     noise : {"white", "separable"}, mapping or mne.Covariance
         The noise of the entries. "separable": a covariance along each mode that is real in all atoms, estimated from
@@ -73,8 +73,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         adjacency matrix (dense or scipy.sparse), "chain", or "auto": by the coordinates x, y, z of X, else a chain. For
         each edge and atom smoothness * sigma^2 * (z_i - z_j)^2 is added to the loss. For complete data in memory.
     smoothness : float or "auto"
-        How much an edge counts, in units of the noise variance sigma^2. "auto": 14 over the mean number of neighbors
-        for atoms whose bits clearly tend to agree with their neighbors, 0 for others.
+        How much an edge counts, in units of the noise variance sigma^2. "auto": for atoms whose bits clearly tend to
+        agree with their neighbors 14 over the mean number of these, more where noise is correlated; 0 for others.
     refine : bool
         Correct all factors after each atom and search from several starts. False: Algorithm 1 as printed.
     n_init : int, optional
@@ -470,7 +470,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _check_parameters(self) -> None:
         """Raise if a parameter is invalid."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
-        checks.check_rank(self.atom_rank)
+        if self.atom_rank is None or self.atom_rank == AUTO:
+            raise ValueError('atom_rank is now 1, an integer L, or "block" (dense real parts, once None): write one.')
+        if self.atom_rank != BLOCK:
+            checks.check_integer(self.atom_rank, "atom_rank", 1, other=' or "block"')
         checks.check_choice(self.loss, "loss", checks.LOSSES)
         for name in ("refine", "certify", "mean"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
@@ -488,6 +491,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
         if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
             raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
+        if not isinstance(self.adjacency, Mapping | list | None):
+            raise TypeError('adjacency must name the mode of each graph, such as {"channel": "auto"}.')
         if self.smoothness != AUTO:
             checks.check_number(self.smoothness, "smoothness")
         if self.n_init is not None:
@@ -509,7 +514,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             modes,
             None if self.atom_rank == BLOCK else int(self.atom_rank),
             refine=bool(self.refine),
-            criterion="normalized" if self.refine else "published",
             n_init=None if self.n_init is None else int(self.n_init),
             max_iter=int(self.max_iter),
             sigma=self.sigma,
@@ -630,10 +634,10 @@ def decompose(X: Any, n_atoms: int | str = 10, **options: Any) -> BooleanCP:
 
 
 def check_options(function: Callable[..., Any], options: Mapping[str, Any]) -> None:
-    """Raise unless the options of a function are parameters of BMP; say what they may be meant for."""
+    """Raise if an option of a function is no parameter of BMP; the message names the one that may be meant."""
     known = {name for name in BMP._get_param_names() if name != "n_atoms"}
     for name in options.keys() - known:
-        close = get_close_matches(name, sorted(known | set(signature(function).parameters) | {"mask", "weights"}))
+        close = get_close_matches(name, sorted({*known, *signature(function).parameters, "mask", "weights"} - {name}))
         close = ["n_atoms"] if name in ("rank", "n_components", "n_factors") else close  # of TensorLy, scikit-learn
         meant = f": do you mean {' or '.join(close)}?" if close else ". Options are the parameters of BMP."
         raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")

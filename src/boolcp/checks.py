@@ -91,7 +91,7 @@ def find_map(X: Any) -> np.memmap | None:
 
 
 def check_lazy(X: Any, mask: Any) -> None:
-    """Raise unless a lazy X is of a real dtype and of order >= 2, and its mask of its shape; nothing is computed."""
+    """Raise if a lazy X is not real or of order < 2, or its mask has another shape; nothing is computed."""
     check_kind_and_order(X)
     if any(np.isnan(d) for d in X.shape):
         raise ValueError(f"X has unknown sizes {X.shape}; call X.compute_chunk_sizes() first.")
@@ -104,7 +104,7 @@ def check_lazy(X: Any, mask: Any) -> None:
 
 
 def check_kind_and_order(X: Any) -> None:
-    """Raise unless X has real numbers, at least two modes, and entries."""
+    """Raise if X has no real numbers, fewer than two modes, or no entries."""
     if X.dtype.kind == "c":
         raise ValueError(f"Complex data not supported: X is {X.dtype}; pass its real part, or |X|.")
     if X.dtype.kind not in "fiub":
@@ -245,7 +245,7 @@ def check_mode(mode: int | str, ndim: int, dims: Sequence[str] | None = None, *,
 
 
 def check_integer(value: Any, name: str, minimum: int, *, other: str = "") -> None:
-    """Raise unless value is an integer of at least `minimum`; the message names the `other` choice."""
+    """Raise if value is no integer of at least `minimum`; the message names the `other` choice."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
         raise TypeError(f"{name} must be an integer{other}, got {value!r}.")
     if value < minimum:
@@ -261,26 +261,15 @@ def check_enough(n_atoms: int, shape: Sequence[int], n_entries: int) -> None:
 
 
 def check_number(value: Any, name: str, *, positive: bool = False) -> None:
-    """Raise unless value is a finite real number >= 0 (> 0 if `positive`)."""
+    """Raise if value is no finite real number >= 0 (> 0 if `positive`)."""
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
         raise TypeError(f"{name} must be a number, got {value!r}.")
     if not np.isfinite(float(value)) or value < 0 or (positive and value == 0):
         raise ValueError(f"{name} must be finite and {'above' if positive else 'at least'} 0, got {value}.")
 
 
-def check_rank(rank: Any) -> None:
-    """Raise if atom_rank is neither "block" nor an integer >= 1; older spellings get the word to use now."""
-    if rank is None:
-        raise ValueError('atom_rank=None is now written atom_rank="block": each atom has a dense real part.')
-    if isinstance(rank, str) and rank != "block":
-        hint = ": ranks are no longer chosen by the noise" if rank == "auto" else ""
-        raise ValueError(f'atom_rank must be an integer or "block", got {rank!r}{hint}. Use 1 for products of columns.')
-    if not isinstance(rank, str):
-        check_integer(rank, "atom_rank", 1, other=' or "block"')
-
-
 def check_loss_data(values: np.ndarray, loss: str) -> None:
-    """Raise if entries are such as a loss cannot take: negative counts, or probabilities outside 0 to 1."""
+    """Raise if a loss cannot take an entry: negative counts, or probabilities outside 0 to 1."""
     bad = np.argwhere((values < 0) | (values > (1 if loss == "bernoulli" else np.inf)))  # NaN is missing
     if len(bad):
         place = tuple(bad[0].tolist())
@@ -297,13 +286,13 @@ def check_nonnegative(nonnegative: Any, shape: Sequence[int], dims: Sequence[str
 
 
 def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
-    """Raise unless value is one of the choices."""
+    """Raise if value is none of the choices."""
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
 def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -> None:
-    """Raise unless a shape is that of what was fitted, except along one mode (None: in all modes)."""
+    """Raise if a shape differs from the fitted one, except along one mode (None: in any mode)."""
     if len(shape) != len(fitted) or any(d != shape[n] for n, d in enumerate(fitted) if n != mode):
         allowed = "pass data of that shape" if mode is None else f"only mode {mode} may differ"
         raise ValueError(f"X has shape {tuple(shape)}, but {tuple(fitted)} was fitted: {allowed}.")

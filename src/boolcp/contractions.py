@@ -124,7 +124,7 @@ def column_mttkrp(T: np.ndarray, factors: Sequence[np.ndarray], at: int) -> np.n
 
 @lru_cache(maxsize=128)
 def middle(shape: tuple[int, ...]) -> int:
-    """Return the number of first modes whose entries are about as many as those of the others."""
+    """Return how many of the first modes have together about as many entries as the other modes."""
     return min(range(max(len(shape) - 1, 1), 0, -1), key=lambda n: math.prod(shape[:n]) + math.prod(shape[n:]))
 
 

@@ -50,16 +50,19 @@ def fit_sessions(
     (9, 8, 30)
     """
     check_options(fit_sessions, options)
-    xarray = load_extra("xarray", "files")
     named = dict(sessions if isinstance(sessions, Mapping) else enumerate(sessions))
-    arrays = [X if is_labelled(X) else xarray.DataArray(np.asarray(X)) for X in named.values()]
-    dims = arrays[0].dims if arrays else ()
+    if len(set(map(str, named))) < max(len(named), 2):
+        raise ValueError(f"Two or more sessions are needed, each with a name of its own, got {list(named)}.")
+    arrays = [session_array(name, X) for name, X in named.items()]
+    dims = arrays[0].dims
     known = [dims[checks.check_mode(n, len(dims), dims, name="shared")] for n in shared]
     over = [dim for dim in dims if dim not in known]
     if len(over) != 1 or any(set(X.dims) != set(dims) for X in arrays):
         raise ValueError("Sessions must have the same modes, all of which but one are named in shared=.")
     if any(len({X.sizes[dim] for X in arrays}) > 1 and dim not in arrays[0].coords for dim in known):
         raise ValueError("Sessions of different sizes along a shared mode need labels there, as a DataArray has.")
+    if any(X.get_index(dim).has_duplicates for X in arrays for dim in known):
+        raise ValueError("Labels along a shared mode repeat in a session: give each entry its own.")
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
     mode = dims.index(over[0])
     model = BMP(n_atoms, boolean_modes=[mode], **options).fit(X, weights=session_weights(X))
@@ -69,11 +72,21 @@ def fit_sessions(
     return model
 
 
+def session_array(name: Any, X: Any) -> Any:
+    """Return a session as a DataArray of numbers, NaN where they are missing; an error names it."""
+    try:
+        values, observed = checks.check_tensor(read_labels(X)[0], None)
+    except (TypeError, ValueError) as error:
+        raise type(error)(f"Session {name!r}: {error}") from None
+    values = values if observed is None else np.where(observed, values, np.nan)
+    return X.copy(data=values) if is_labelled(X) else load_extra("xarray", "files").DataArray(values)
+
+
 def session_weights(X: Any) -> Any:
     """Return how much each slice of joined sessions counts: one over the variance of its session over slices."""
     groups = X.groupby("session")
     levels = (groups - groups.mean(X["session"].dims[0])).groupby("session").std(...)
-    if not float(levels.min()) > 0:
+    if not bool((levels > 0).all()):
         raise ValueError("A session does not vary over its slices: its noise level cannot be estimated.")
     levels = levels if levels.max() > ALIKE * levels.min() else levels * 0 + 1
     return X["session"].copy(data=levels.sel(session=X["session"].values).values ** -2.0)

@@ -300,7 +300,7 @@ def test_new_trials_are_transformed_with_their_labels(data, run):
     shown = json.loads(run("transform", "out", "later.npy", *options, "-o", "rows.tsv", "--json")[1])
     assert shown["n_entries"] == 4 and shown["mean"][f"{k}"] == pd.read_table("rows.tsv")[f"atom_{k}"].mean()
     code, _, err = run("transform", "out", "later.npy", *options, "--zscore", "-o", "z.csv")
-    assert code == 0 and "prepared differently (z-score per channel) from those of the fit (nothing)" in err
+    assert code == 0 and "prepared differently (z-score per channel) from the fitted data (nothing)" in err
 
 
 def test_products_of_an_atom_are_columns_not_atoms_and_keep_their_sign(data, run):

@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse
 
 import boolcp
-from boolcp.fit.neighbors import best_cut, pieces
+from boolcp.fit.neighbors import best_cut, near_edges, pieces
 
 CHAIN = np.eye(40, k=1) + np.eye(40, k=-1)
 
@@ -84,6 +84,18 @@ def test_neighbors_mend_episodes_and_leave_scattered_bits_alone():
     assert sure[0, 1] > 1.05 * sure[0, 0]  # a confidence knows the neighbors
 
 
+def test_the_smoothness_grows_where_the_noise_is_not_independent():
+    root, wrong = np.linalg.cholesky(0.85 ** abs(np.subtract.outer(range(15), range(15)))), np.zeros(2, dtype=int)
+    for seed in range(4):
+        rng, (_, Z) = np.random.default_rng(seed), draw(seed)
+        X = 0.14 * rng.standard_normal((40, 12, 15)) @ root.T
+        for z in Z:
+            V = np.outer(rng.standard_normal(12), root @ rng.standard_normal(15))
+            X += np.multiply.outer(z, V / np.linalg.norm(V))
+        wrong += [n_wrong(fit(X), Z), n_wrong(fit(X, adjacency={0: "chain"}), Z)]
+    assert wrong[1] < 0.4 * wrong[0]
+
+
 def test_more_smoothness_gives_fewer_intervals_and_never_raises_the_objective():
     X, _ = draw(1, noise=0.4)
     plain = fit(X)
@@ -114,6 +126,9 @@ def test_a_graph_is_given_as_a_matrix_or_found_by_positions():
     W = fit(placed, adjacency={"channel": "auto"}, smoothness=1.0)
     edges = {tuple(map(int, edge[:2])) for edge in dict(W.parameters["adjacency"])[0]["edges"]}
     grid = {(i, j) for i in range(40) for j in range(i) if abs(rows[i] - rows[j]) + abs(columns[i] - columns[j]) == 1}
+    line = near_edges(np.outer(np.array([2.0, 0.0, 3.0, 1.0]), [0.0, 25.0]))  # the contacts of a probe
+    assert line == [[0, 2, 1], [0, 3, 1], [1, 3, 1]]
+    assert best_cut(np.where(np.arange(40) < 9, 1.0, -1.0), scipy.sparse.csr_array(CHAIN), 1e12).all()
     assert {(j, i) for i, j in grid} <= edges and len(edges) <= len(grid) + 30  # with a diagonal in each square
 
 
@@ -138,6 +153,11 @@ REFUSED = {
     "a wrong name": ({"adjacency": {0: "ring"}}, "chain"),
     "a wrong size": ({"adjacency": {0: np.ones((3, 3))}}, "symmetric"),
     "negative": ({"adjacency": {0: -CHAIN}}, "without negative"),
+    "no number": ({"adjacency": {0: CHAIN * np.nan}}, "symmetric"),
+    "no graph": ({"adjacency": {0: None}}, "symmetric"),
+    "no edges": ({"adjacency": {0: {"links": []}}}, "edges"),
+    "no entry": ({"adjacency": {0: {"edges": [[0, 99, 1.0]]}}}, "of entries 0 to 39"),
+    "no mode": ({"adjacency": CHAIN}, "name the mode"),
     "less than none": ({"smoothness": -1.0}, "smoothness"),
 }
 
@@ -147,5 +167,5 @@ def test_what_does_not_go_together_is_refused(what):
     options, words = REFUSED.get(what, ({}, "complete data"))
     X, _ = draw(0)
     X[0, 0, 0] = np.nan if what == "gaps" else 0.0
-    with pytest.raises(ValueError, match=words):
+    with pytest.raises((TypeError, ValueError), match=words):
         fit(X, **{"adjacency": {0: "chain"}} | options)

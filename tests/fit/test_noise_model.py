@@ -120,13 +120,13 @@ def test_a_covariance_of_mne_is_that_of_the_channels(rng):
 
 
 def test_what_a_noise_model_cannot_be_is_named(rng, tmp_path):
-    X, _ = smooth(rng)
-    gaps = np.where(rng.random(SHAPE) < 0.1, np.nan, X)
+    X, S = smooth(rng)[0], covariance(7)
+    gaps, none = np.where(rng.random(SHAPE) < 0.1, np.nan, X), (-S, S * np.nan, np.triu(1e-11 * S), 0 * S, "auto")
     for options, data, error, words in [
         ({"noise": "separable", "boolean_modes": None}, X, ValueError, "name the Boolean one"),
         ({"noise": {2: covariance(40)}}, X, ValueError, "a mode cannot be both"),
         ({"noise": {0: covariance(6)}}, X, ValueError, r"shape \(7, 7\), got \(6, 6\)"),
-        ({"noise": {0: -covariance(7)}}, X, ValueError, "must be a covariance matrix"),
+        *(({"noise": {0: S}}, X, ValueError, "must be a covariance matrix") for S in none),
         ({"noise": {5: covariance(7)}}, X, ValueError, "noise"),
         ({"noise": "pink"}, X, ValueError, "noise must be one of"),
         ({"noise": 3}, X, TypeError, "covariances by mode"),

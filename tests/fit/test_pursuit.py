@@ -169,7 +169,7 @@ def test_an_atom_descends_and_is_near_the_best_of_all(rank, score, rng):
     for X in (rng.standard_normal((6, 7, 5)), naive.tensor(random_decomposition((6, 7, 5), "rank one", rng))):
         W = random_decomposition(X.shape, "rank two", rng, n_atoms=2)
         R = X - naive.tensor(W)
-        found = greedy_atom_search(Dense(X).residual(W), Spec(1, (0, 1, 2), rank, criterion=score), rng, certify=True)
+        found = greedy_atom_search(Dense(X).residual(W), Spec(1, (0, 1, 2), rank, is_ratio), rng, certify=True)
         M = naive.atom(found.atom)
         assert found.descent == pytest.approx(np.sum(R * M)) and found.descent > 0
         size = np.linalg.norm(M) if is_ratio else 1.0

@@ -9,6 +9,7 @@ import xarray as xr
 import boolcp
 from boolcp import Atom, BooleanCP, interop
 from boolcp.cli import main
+from boolcp.result.events import bids_events
 from boolcp.result.labels import Labels
 
 RATE = 10.0
@@ -41,6 +42,11 @@ def test_intervals_are_the_bits(rng):
     plain = BooleanCP((40, 2), W.atoms, W.weights).events()
     np.testing.assert_allclose(plain.start, RATE * table.start, err_msg="positions without times")
     assert plain.start.dtype.kind == "i"
+    for bad in (times[::-1], np.arange(40, dtype="u1")[::-1], np.arange(40).astype("M8[Y]")):
+        V = along_time(*Z, coords={"time": bad})
+        assert V.events().equals(plain.assign(mode="time")), "positions where times do not increase"
+        with pytest.raises(ValueError, match="Events in seconds"):
+            bids_events(V)
 
 
 def test_no_interval_crosses_a_gap_or_a_segment():

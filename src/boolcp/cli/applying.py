@@ -97,7 +97,7 @@ def factor_table(values: Any, W: Any, X: Any, mode: int) -> tuple[Any, list[str]
 
 
 def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
-    """Warn if the new data were prepared differently from those of the fit, except that other trials were chosen."""
+    """Warn if the new data were prepared differently from the fitted data, except that other trials were chosen."""
     before = provenance.get("data", {}).get("preparation")
     chosen = ("condition ", "table of ", "reject", "select ", "join ")
     texts = [
@@ -105,4 +105,5 @@ def warn_of_preparation(provenance: dict[str, Any], X: Any) -> None:
         for steps in (before or [], [str(step) for step in X.attrs.get("preparation", [])])
     ]
     if before is not None and texts[0] != texts[1]:
-        note(f"boolcp: warning: new data were prepared differently ({texts[1]}) from those of the fit ({texts[0]}).")
+        text = f"the new data were prepared differently ({texts[1]}) from the fitted data ({texts[0]})."
+        note(f"boolcp: warning: {text}")

@@ -38,8 +38,8 @@ for function in (demo, info, convert, select, fit, report, export, transform, co
     app.command(cls=Grouped)(takes_options(function))
 
 
-def _version(is_asked: bool) -> None:
-    if is_asked:
+def _version(value: bool) -> None:
+    if value:
         print(f"boolcp {__version__}")
         raise typer.Exit
 

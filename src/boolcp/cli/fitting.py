@@ -120,7 +120,7 @@ def select(
     model: ModelOptions,
     data: DataOptions,
     max_atoms: Annotated[int, model_option("Largest number to try.")] = 10,
-    parts: Annotated[int, typer.Option(help="Fits to three quarters of the trials.")] = 8,
+    parts: Annotated[int, typer.Option(help="Fits to halves of the trials.")] = 8,
     jobs: Annotated[int | None, option("Processes; by default all cores if a fit takes long.", "--jobs", "-j")] = None,
     out: Annotated[Path | None, option("Write the table, .csv.", "--out", "-o")] = None,
     force: Force = False,

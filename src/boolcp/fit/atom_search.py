@@ -46,7 +46,7 @@ def search_residual(data: Storage, W: Columns) -> tuple[Tensor, float]:
     """Return X - W as the search for atoms takes it, and the mean weight of an entry.
 
     It is projected onto the bases of a core. Entries that do not count alike are scaled as if they did on average;
-    those of counts and bits count alike, whatever their mean.
+    counts and bits count alike, whatever their mean.
     """
     if isinstance(data, Tucker):
         return data.inner_residual(W), 1.0
@@ -64,8 +64,8 @@ def greedy_atom_search(
     residual: Tensor, spec: Spec, rng: np.random.Generator, *, certify: bool = False
 ) -> Candidate | None:
     """Return the candidate of steepest descent over all allowed modes, Alg. 2, or None; it is quick on a core."""
-    how: dict[str, Any] = {"atom_rank": spec.atom_rank, "criterion": spec.criterion, "certify": certify}
-    how["effort"] = "quick" if residual.bases else "default"
+    how: dict[str, Any] = {"effort": "quick" if residual.bases else "default", "certify": certify}
+    how |= {"atom_rank": spec.atom_rank, "criterion": "normalized" if spec.refine else "published"}
     found = filter(None, [steepest_atom(residual, mode, rng, **how) for mode in spec.modes])
     return max(found, key=lambda candidate: candidate.value, default=None)  # line 10
 
@@ -82,7 +82,7 @@ def steepest_atom(
 ) -> Candidate | None:
     """Return the candidate z (x) V along one mode: z from the Boolean quadratic program, then V, then both in turn.
 
-    The program is that of C = R_n R_n', where the sign makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F,
+    The program maximizes with C = R_n R_n', where the sign makes z'Cz = |G'z|^2. A long mode has C = FF' with a thin F,
     which may hold only the leading directions: then there is no bound, and z is a start.
     """
     is_ratio, bound, is_exact = criterion == "normalized", None, True
@@ -266,8 +266,7 @@ def from_bits(residual: Tensor, mode: int, Z: np.ndarray, n_power: int = N_FIRST
 
 def follow(residual: Tensor, found: Candidates, n_power: int, is_new: bool = False) -> Candidates:
     """Return the candidates after the real columns, and then the bits, are decided once; a part of them at a time."""
-    d = residual.shape[found.mode]
-    size = max(1, CHUNK * d // int(np.prod(residual.shape, dtype=np.int64)))
+    size = max(1, CHUNK * residual.shape[found.mode] // int(np.prod(residual.shape, dtype=np.int64)))
     parts = []
     for start in range(0, len(found.gains), size):
         part = found.take(np.arange(start, min(start + size, len(found.gains))))

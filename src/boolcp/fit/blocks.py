@@ -80,7 +80,7 @@ class Backfit:
             self.data = make_storage(X, None, w, nonnegative=data.nonnegative)
 
     def with_mean(self, terms: list[Term]) -> list[Term]:
-        """Return the terms with the mean of what they leave, if there is one."""
+        """Return the terms and the mean of the residual as a term, if a mean is fitted."""
         if self.center is None:
             return terms
         d = self.data.shape[self.center]
@@ -230,7 +230,7 @@ class Backfit:
         return quadratic(H, V) - 2 * float(np.vdot(P, V)), fitted
 
     def decide_bits(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> list[Term]:
-        """Return the terms of one mode with each row of bits decided jointly, those of a mean as they are."""
+        """Return the terms of one mode with each row of bits decided jointly; the bits of a mean stay."""
         if not terms:
             return []
         S, Q = block_equations(residual, self.weights, mode, np.stack([term.V for term in terms]))
@@ -281,7 +281,7 @@ class Backfit:
 
 
 def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
-    """Return the z that maximizes z'Cz / z'Pz, C = PCP, by flips from those of the largest z'Cz / z'z and z'Cz."""
+    """Return the z that maximizes z'Cz / z'Pz, C = PCP, by flips from the best z of z'Cz / z'z and of z'Cz."""
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
     effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later
     normalized = maximize(C, rng, certify=False, is_ratio=True, effort=effort)

@@ -48,7 +48,7 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
 
 
 def units_of_fit(X: np.ndarray, W: BooleanCP) -> tuple[np.ndarray, BooleanCP]:
-    """Return X without the mean that W has beside its atoms, and the atoms, both whitened if the fit has been."""
+    """Return X without the mean of W, and the atoms of W, both whitened if the fit has been."""
     values, atoms = X if W.mean is None else X - W.mean, replace(W, mean=None)
     return (values, atoms) if W.noise is None else (W.noise.whiten(values), W.noise.whiten_atoms(atoms))
 
@@ -57,7 +57,7 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
     """Return W with the certificate of each atom k, judged on R_k = X - sum of the other atoms.
 
     It is z'Cz / |z|^2 with C = R_n R_n', the decrease of the loss by the bits with the best real part, over a proved
-    upper bound on that of all bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
+    upper bound for any bits. A mode n that is long, or whose Gram matrix takes long to compute, judges the atom
     itself by its own decrease <R_k, M_k>^2 / |z|^2, over a `long_bound`. What neighbors cost, z'Lz, is subtracted.
     """
     shares, own = np.full(W.n_atoms, np.nan), np.zeros(0)
@@ -79,7 +79,7 @@ def certify(data: Storage, W: BooleanCP, *, effort: str = "quick") -> BooleanCP:
 
 
 def penalized_bound(C: np.ndarray, L: Any, z: np.ndarray, effort: str) -> float | None:
-    """Return a bound on z'Cz / |z|^2 - z'Lz over all bits, or None: that of C - L (as |z|^2 >= 1), or of C alone."""
+    """Return a bound on z'Cz / |z|^2 - z'Lz over all bits, or None: by C - L (as |z|^2 >= 1), or by C alone."""
     shift = 2 * float(L.diagonal().max())  # makes C - L positive
     found = ratio_bound(C - L.toarray() + shift * np.eye(len(C)), z, effort)
     bounds = [ratio_bound(C, z, effort), None if found is None else found - shift]
@@ -186,7 +186,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
 
 
 def is_certain(data: Storage, W: Columns) -> bool:
-    """Return True if all bits and atoms clearly exceed the noise, or nothing is left.
+    """Return True if all bits and atoms clearly exceed the noise, or the fit is exact.
 
     Flipping a bit raises the loss by |V|^2 + 2 <R, V> or |V|^2 - 2 <R, V>, where R is what is left in its slice, and
     noise of variance s^2 gives this a standard deviation of 2 s |V|. An atom that fits only noise can have bits that
@@ -225,7 +225,7 @@ def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.
     W, is_even = BooleanCP(data.shape, atoms, np.ones(len(atoms))), data.weights is None
     if not atoms or (W.is_block and is_even and data.center is None):
         return W.inner_products(), inner_with_atoms(data, atoms)
-    if W.is_block or not (is_even or data.center is None):  # the residual of nothing less that of the atom
+    if W.is_block or not (is_even or data.center is None):  # b less the same for the residual of one atom
         b, size = inner_with_atoms(data.residual(BooleanCP(data.shape)), atoms), np.sqrt(data.squared_norm) or 1.0
         each = [BooleanCP(data.shape, (atom,), [size]) for atom in atoms]  # in the unit of the data
         return np.stack([b - inner_with_atoms(data.residual(M), atoms) for M in each]) / size, b

@@ -102,7 +102,7 @@ class Checkpoint:
         self.next_write = now + max(INTERVAL, (now - start) / SHARE)
 
     def begin(self, first: State) -> State:
-        """Return the state to continue from: that of the file if it exists and is of this fit, else `first`."""
+        """Return the state to continue from: the one in the file if it exists and is of this fit, else `first`."""
         check_free(self.path, overwrite=True)
         found = self.load()
         if found is None:

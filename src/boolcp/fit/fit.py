@@ -1,8 +1,8 @@
 """The fit: `run`, at the end, makes one step after another until there is a result.
 
 A step is a pure function of a `Fit` (the data and what was asked for) and a `State` (what has been reached so far, with
-a generator for this step), and returns the next state. Each stage has one; if there is nothing to do it leads to the
-next stage at once:
+a generator for this step), and returns the next state: `s.then(..)` after one more step of a stage, `s.at(..)` at the
+beginning of another. Each stage has a function; if there is nothing to do it leads to the next stage at once:
 
     pursuit    pursue            one more atom, all others corrected (Algorithms 1 and 2)
     search     search            one more start on `small`, until two reach the same loss or only noise is left
@@ -14,9 +14,10 @@ next stage at once:
     result     end               the decomposition, and the evidence for its bits
 
 The atoms W are `Columns`: factors of a CP decomposition, in which some columns are 0 and 1 (block atoms are a
-`BooleanCP`). `small` is a complete, compressed stand-in for the data. A *sweep* decides the factor of each mode once,
-real columns by least squares, bits jointly in each row; a *polish* is sweeps until nothing changes. A *start* is
-relaxed (sweeps without bits), rounded to bits, and polished.
+`BooleanCP`). `s.path` has the estimates of the pursuit, from none to all atoms; the stages after it lower the loss of
+`s.best`. `small` is a complete, compressed stand-in for the data. A *sweep* decides the factor of each mode once, real
+columns by least squares, bits jointly in each row; a *polish* is sweeps until nothing changes. A *start* is relaxed
+(sweeps without bits), rounded to bits, and polished.
 """
 
 import time
@@ -112,7 +113,7 @@ def pursue(fit: Fit, s: State) -> State:
     """Add the atom of steepest descent and correct the others (Alg. 1, lines 4-8)."""
     spec, begin = fit.spec, time.perf_counter()
     after = "search" if fit.is_columns else "result"
-    if len(s.path) > spec.n_atoms or s.stop_reason:
+    if len(s.path) > spec.n_atoms or s.stop_reason:  # the path begins with no atoms
         return replace(s.at(after), stop_reason=s.stop_reason or "n_atoms")
     W: Columns | BooleanCP | str
     if fit.is_columns:
@@ -125,8 +126,8 @@ def pursue(fit: Fit, s: State) -> State:
     if isinstance(W, str):
         return replace(s.at(after), stop_reason=W)
     norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
-    V, loss = (W.to_decomposition(), W.loss) if isinstance(W, Columns) else (W, W.squared_error)
-    atom = V.atoms[-1]
+    loss = W.loss if isinstance(W, Columns) else W.squared_error
+    atom = (W.take([W.n_atoms - 1]).to_decomposition() if isinstance(W, Columns) else W).atoms[-1]
     error = float(np.sqrt(max(loss, 0.0) / norm2))
     new = AtomRecord(loss / 2, error, atom.mode, atom.n_ones, atom.certificate, time.perf_counter() - begin)
     reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
@@ -170,12 +171,13 @@ def search(fit: Fit, s: State) -> State:
         return s.at("result")
     here = replace(s, best=first, n_agree=1) if s.best is None else s
     n_init = MAX_STARTS[len(small.shape) > 2] if spec.n_init is None else spec.n_init
-    n_regrown = int(first.n_atoms > 1 and spec.n_init is None)
+    n_regrown = int(first.n_atoms > 1 and spec.n_init is None)  # after all starts, atoms are found again
     is_agreed = s.n_done > 0 and here.n_agree >= max(2, min(s.n_done, n_init) // 5)  # two, or of many one in five
     if is_agreed or s.n_done >= n_init + n_regrown or here.columns.loss <= EXACT * small.squared_norm:
         return replace(here, n_agree=here.n_agree if s.n_done > 1 else 0).at("polish")  # one alone tells nothing
     if s.n_done < n_init:
-        found, is_new = refined_start(small, first, spec, rng, s.n_done, (1 + RIVAL) * here.columns.loss), s.n_done > 0
+        is_new = s.n_done > 0  # the first start is the path's last estimate, which cannot agree with itself
+        found = refined_start(small, first, spec, rng, s.n_done, (1 + RIVAL) * here.columns.loss)
     else:
         found, is_new = starts.regrown(small, here.columns, spec, rng), False
     after = compared(here, found, small.squared_norm, is_new=is_new)
@@ -234,7 +236,7 @@ def search_observed(fit: Fit, s: State) -> State:
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
         found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
-    return compared(here, found, 10 * data.squared_norm, is_new=found is not W)  # these polishes end earlier
+    return compared(here, found, 10 * data.squared_norm, is_new=found is not W)  # polished less, so equal less closely
 
 
 def move(fit: Fit, s: State) -> State:
@@ -280,7 +282,7 @@ def end(fit: Fit, s: State) -> State:
     data, spec = fit.data, fit.spec
     if isinstance(s.path[-1], Columns):
         best = s.columns
-        if not s.has_met and best.n_atoms:  # the fit was stopped early
+        if not s.has_met and best.n_atoms:  # the fit was stopped before a sweep over the data
             best = polish(data, oriented(best, data.nonnegative), max_iter=1)
         W = best.to_decomposition()
         if spec.graphs:
@@ -374,7 +376,7 @@ def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None)
 
 def tell(fit: Fit, before: State, s: State, callbacks: Callbacks) -> str:
     """Show a step to the callbacks; return "stop" or "refine" if they ask for it."""
-    if s.n_done == before.n_done or s.stage != before.stage or s.result is not None:
+    if s.n_done == before.n_done or s.stage != before.stage or s.result is not None:  # nothing was done
         return ""
     if s.stage == "pursuit":
         error = s.history[-1].relative_error

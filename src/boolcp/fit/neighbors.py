@@ -12,6 +12,7 @@ import scipy.sparse
 from scipy.sparse.csgraph import breadth_first_order, connected_components, laplacian, maximum_flow
 
 from boolcp import checks
+from boolcp.contractions import khatri_rao
 from boolcp.fit.sweep import noise_variance, sweep
 from boolcp.plotting.mode_labels import is_unordered, positions_of
 from boolcp.result.atoms import BooleanCP
@@ -42,15 +43,18 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
             if given == "auto" and places is None and is_unordered(empty, mode):
                 raise ValueError(f"{what}: the data have no positions there (coordinates x, y). Add them, or a matrix.")
             given = {"edges": [[i, i + 1, 1.0] for i in range(d - 1)] if places is None else near_edges(places)}
-        if isinstance(given, Mapping):
-            i, j, weight = np.array(given["edges"], dtype=float).reshape(-1, 3).T
-            given = scipy.sparse.coo_array((weight, (i.astype(int), j.astype(int))), (d, d))
-            given = given + given.T
-        A = scipy.sparse.csr_array(given, dtype=float)
-        is_good = A.shape == (d, d) and np.isfinite(A.data).all() and (A.data >= 0).all()
-        if not is_good or abs(A - A.T).max() > 0:
+        try:
+            if isinstance(given, Mapping):
+                i, j, weight = np.array(given["edges"], dtype=float).reshape(-1, 3).T
+                given = scipy.sparse.coo_array((weight, (i.astype(int), j.astype(int))), (d, d))
+                given = given + given.T
+            A = scipy.sparse.csr_array(given, dtype=float)
+            is_good = A.shape == (d, d) and np.isfinite(A.data).all() and (A.data >= 0).all() and not abs(A - A.T).max()
+        except (KeyError, TypeError, ValueError):
+            is_good = False
+        if not is_good:
             kinds = f"a symmetric matrix of shape {(d, d)} without negative entries, 'chain' or 'auto'"
-            raise ValueError(f"{what} must be {kinds}, got shape {A.shape}.")
+            raise ValueError(f"{what} must be {kinds}, or edges [i, j, weight] of entries 0 to {d - 1}.")
         A = (A - scipy.sparse.diags_array(A.diagonal())).tocsr()  # MNE counts a channel among its neighbors
         A.eliminate_zeros()
         found[mode] = A
@@ -58,12 +62,19 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
 
 
 def near_edges(places: np.ndarray) -> list[list[float]]:
-    """Return the edges [i, j, 1] of a Delaunay triangulation of positions (d, 2), without those that are very long."""
+    """Return the edges [i, j, 1] of a Delaunay triangulation of positions (d, 2), or of a line; none is very long."""
     from scipy.spatial import Delaunay
 
     known = np.flatnonzero(np.isfinite(places).all(axis=1))
-    corners = Delaunay(places[known]).simplices if len(known) > 3 else np.zeros((0, 3), dtype=int)
-    edges = np.unique(np.sort(np.vstack([corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]), axis=1), axis=0)
+    away = places[known] - places[known[:1]]
+    _, sizes, axes = np.linalg.svd(away, full_matrices=False)
+    if len(known) > 1 and sizes[1] <= 1e-6 * sizes[0]:  # one line, as of a probe: no triangles
+        order = np.argsort(away @ axes[0], kind="stable")
+        pairs = [np.stack([order[:-1], order[1:]], axis=1)]
+    else:
+        corners = Delaunay(places[known]).simplices if len(known) > 3 else np.zeros((0, 3), dtype=int)
+        pairs = [corners[:, [0, 1]], corners[:, [1, 2]], corners[:, [0, 2]]]
+    edges = np.unique(np.sort(np.vstack(pairs), axis=1), axis=0)
     lengths = np.linalg.norm(np.diff(places[known][edges], axis=1)[:, 0], axis=1)
     return [[*map(float, known[edge]), 1.0] for edge in edges[lengths <= FAR * np.median(lengths)]]
 
@@ -81,7 +92,7 @@ def part_of(adjacency: Any, mode: int, places: np.ndarray, shape: tuple[int, ...
 
 
 def graph_of(W: BooleanCP, mode: int) -> Graph | None:
-    """Return the graph of a mode that W was fitted with, or that of its positions; None without."""
+    """Return the graph of a mode that W was fitted with, or the graph of its positions; None without."""
     given = dict((W.parameters or {}).get("adjacency") or {})
     if mode not in given and (places := positions_of(W, mode)) is not None:
         given = {mode: {"edges": near_edges(places)}}
@@ -130,6 +141,7 @@ def best_cut(cost: np.ndarray, graph: Graph, strength: float) -> np.ndarray:
     if not (np.abs(cost) < most).any():
         return cost < 0
     n, cost = len(cost), np.clip(cost, -most, most)
+    inner.data = np.minimum(inner.data, 1.01 * np.abs(cost).sum())  # else the costs would be rounded to zero
     nodes, source, sink = np.arange(n), np.full(n, n), np.full(n, n + 1)
     tails, heads = (np.concatenate(ends) for ends in ((inner.coords[0], source, nodes), (inner.coords[1], nodes, sink)))
     sizes = np.concatenate([inner.data, np.maximum(-cost, 0), np.maximum(cost, 0)])
@@ -143,9 +155,9 @@ def best_cut(cost: np.ndarray, graph: Graph, strength: float) -> np.ndarray:
 def chosen_smoothness(data: Storage, W: Columns, mode: int, graph: Graph, variance: float) -> np.ndarray:
     """Return lambda of each atom along a mode, in units of the noise variance, by the evidence of its bits.
 
-    The log odds of a bit are those of its slice plus lambda / 2 (neighbors on - neighbors off) plus a constant. An atom
-    whose slices some lambda > 0 makes clearly more probable, each given the bits of its neighbors, has MULTIPLE / mean
-    degree: bits with errors would choose too little.
+    The log odds of a bit are those of its slice, divided by `excess`, plus lambda / 2 (neighbors on - neighbors off)
+    plus a constant. An atom whose slices some lambda > 0 makes clearly more probable, each given the bits of its
+    neighbors, has MULTIPLE / mean degree times the excess: bits with errors would choose too little.
     """
     S, boolean = W.ties(mode)
     H, P, _ = data.equations(W.matrices, mode)
@@ -155,12 +167,31 @@ def chosen_smoothness(data: Storage, W: Columns, mode: int, graph: Graph, varian
     found = np.zeros(boolean.sum())
     if not degree:
         return found
+    R = np.moveaxis(data.residual(W.to_decomposition()).to_array(), mode, 0)
+    parts = [[A[:, W.owner == k] for n, A in enumerate(W.matrices) if n != mode] for k in range(W.n_atoms)]
+    blocks = [khatri_rao(parts[k]).sum(axis=1) for k in np.flatnonzero(W.boolean_mode == mode)]
+    more = [excess(R, M.reshape(R.shape[1:]), variance) for M in blocks]
     own = (2 * (P - A @ H) + (2 * A - 1) * H.diagonal()) / (2 * variance)
     around = graph @ (2 * A - 1) / (2 * degree)
     for at, k in enumerate(np.flatnonzero(boolean)):
         prior = np.multiply.outer(TRIED, around[:, k])[:, None] + FIELDS[:, None]
-        value = np.sum(np.logaddexp(own[:, k] + prior, 0) - np.logaddexp(prior, 0), axis=2).max(axis=1)
-        found[at] = MULTIPLE / degree if value.max() > value[0] + CLEARLY else 0.0
+        value = np.sum(np.logaddexp(own[:, k] / more[at] + prior, 0) - np.logaddexp(prior, 0), axis=2).max(axis=1)
+        found[at] = MULTIPLE / degree * more[at] if value.max() > value[0] + CLEARLY else 0.0
+    return found
+
+
+def excess(R: np.ndarray, M: np.ndarray, variance: float) -> float:
+    """Return how much more the votes of other slices on each bit scatter than in independent noise, at least 1.
+
+    Slices along another mode, such as trials, vote by <R_ij, M_j>; their scatter around what they say together is
+    compared with that of white noise, along the mode where it is largest.
+    """
+    found, size = 1.0, float(np.sum(M**2))
+    for n in range(M.ndim if size else 0):
+        share = np.sum(M**2, axis=tuple(m for m in range(M.ndim) if m != n)) / size
+        votes = np.einsum(R, [*range(R.ndim)], M, [*range(1, R.ndim)], [0, n + 1])
+        scatter = np.sum((votes - share * votes.sum(axis=1, keepdims=True)) ** 2) / len(R)
+        found = max(found, float(scatter / (variance * size * max(1 - np.sum(share**2), 0.5))))
     return found
 
 

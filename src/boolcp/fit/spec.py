@@ -30,8 +30,7 @@ class Spec:
     n_atoms: int
     modes: tuple[int, ...]
     atom_rank: int | None = 1  # None: dense blocks
-    refine: bool = True
-    criterion: str = "normalized"
+    refine: bool = True  # False: Algorithm 1 as printed
     n_init: int | None = None
     max_iter: int = 50
     sigma: float | None = None
@@ -67,14 +66,14 @@ class State:
     n_agree: int = 0  # how many starts reached them
     rivals: tuple[Columns, ...] = ()  # other solutions with nearly the same loss
     scale: float = 0.0  # of the loss, once it is known: the threshold of Huber's, the floor of the logarithms of others
-    has_met: bool = False  # whether the best columns have been swept over the data, not over `small` alone
+    has_met: bool = False  # whether `best` was swept over the data; before, it and its loss belong to `small`
     is_settled: bool = False  # whether sweeps over the data are over
     penalty: tuple[float, ...] = ()  # lambda of neighbors for each atom of the best columns, once it is known
     result: BooleanCP | None = None  # the decomposition, at the end
 
     @property
     def columns(self) -> Columns:
-        """Return the best columns so far, those of the pursuit if there are no better ones."""
+        """Return the best columns so far: until a search has found better ones, the columns of the pursuit."""
         found: Columns = self.path[-1] if self.best is None else self.best
         return found
 

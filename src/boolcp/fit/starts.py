@@ -18,7 +18,7 @@ from boolcp.storage.tucker import Tucker, leading_basis
 from boolcp.storage.weighted import Weighted
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
-EXACT = 1e-10  # a loss below this part of |X|^2 is that of a noiseless tensor
+EXACT = 1e-10  # a loss below this part of |X|^2 means a noiseless tensor
 SAME_LOSS = 1e-7  # difference of two losses, relative to |X|^2, that counts as none
 RIVAL = 0.005  # a solution whose loss is higher by at most this part of it is a rival
 ALIKE = 0.1  # share of bits in which two atoms of one mode may differ and still be the same
@@ -44,7 +44,7 @@ def compared(s: State, candidate: Columns, squared_norm: float, is_new: bool = T
 
 
 def find_rivals(best: Columns, others: Sequence[Columns]) -> tuple[Columns, ...]:
-    """Return those of the others that have other atoms than the best, and nearly the same loss, the lowest first."""
+    """Return the other solutions with different atoms and nearly the loss of the best, the lowest first."""
     rivals: list[Columns] = []
     for other in sorted(others, key=lambda each: each.loss):
         if other.loss <= (1 + RIVAL) * best.loss and all(is_different(other, W) for W in (best, *rivals)):
@@ -70,8 +70,7 @@ def with_atom(W: Columns, found: Candidate) -> Columns:
     Equations whose columns differ by many orders, as in very small units, would count as singular.
     """
     shape = tuple(len(A) for A in W.matrices)
-    weight = found.descent / found.atom.n_ones
-    longer = W.plus(to_columns(BooleanCP(shape, (found.atom,), [weight])))
+    longer = W.plus(to_columns(BooleanCP(shape, (found.atom,), [found.descent / found.atom.n_ones])))
     is_bit = longer.column_mode == np.arange(len(shape))[:, None]
     norms = np.where(is_bit, 1.0, [np.linalg.norm(A, axis=0) for A in longer.matrices])
     even = np.where(is_bit, 1.0, np.prod(norms, axis=0) ** (1 / (len(shape) - 1)) / np.where(norms > 0, norms, 1.0))
@@ -94,7 +93,7 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
 
 
 def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> bool:
-    """Return True if the best atom of what is left gains no more than the best atom of pure noise."""
+    """Return True if the best atom of the residual gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
     residual, weight = search_residual(data, W)
@@ -119,15 +118,14 @@ def refined_start(
 ) -> Columns:
     """Return what start number `count` leads to: relaxed, rounded and polished, unless it ends far above a loss.
 
-    The first is W, the pursuit's estimate. Those of a matrix have bits in the span of its leading directions. Others
+    The first is W, the pursuit's estimate. Starts of a matrix have bits in the span of its leading directions. Others
     are eigenvectors of slice pencils, and random factors. If none agree, real factors that fit best are far from
     Boolean: most of these starts are relaxed for a short time, which leads to a lower loss.
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
     start = W if count == 0 else other_start(small, W, spec, rng, count)
-    is_long = count < N_LONG or count % 4 == 0
-    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if is_long else N_SHORT)
+    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG or count % 4 == 0 else N_SHORT)
     found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
     return revive(small, found, spec, rng) if found.loss <= below else found
 
@@ -149,7 +147,7 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
 
 
 def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
-    """Return random columns or, for atoms of rank one, every third time those of slice pencils."""
+    """Return random columns or, for atoms of rank one, every third time eigenvectors of slice pencils."""
     core = small.core if isinstance(small, Tucker) else small
     factors = pencil_start(core, W.n_atoms, rng) if count % 3 == 1 and not W.is_tied else None
     if factors is None:

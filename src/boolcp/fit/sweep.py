@@ -161,7 +161,7 @@ def sweep(
 
 
 def sweep_order(data: Storage) -> list[int]:
-    """Return the modes in the order of a sweep: that of the mean first, or of complete data the longest."""
+    """Return the modes in the order of a sweep: first the mode of the mean or, of complete data, the longest."""
     modes = list(range(len(data.shape)))
     if data.center is not None:
         modes.insert(0, modes.pop(data.center))
@@ -351,7 +351,7 @@ def solve_rows(H: np.ndarray, P: np.ndarray) -> np.ndarray:
 def solve_each_row(H: np.ndarray, P: np.ndarray) -> np.ndarray:
     """Return X_i with H_i X_i = P_i for vectors P (d, K) or matrices (d, K, M), of least norm if H_i is singular.
 
-    The unknowns are brought to one scale first, that of the mean diagonal.
+    The unknowns are brought to one scale first, by the mean diagonal.
     """
     X = np.array(P, dtype=float, order="C").reshape(*H.shape[:2], -1)
     failed, scale = solve_each(np.ascontiguousarray(H), X, CLEAR, NOTHING)

@@ -111,7 +111,7 @@ def fills(W: BooleanCP, values: np.ndarray, observed: np.ndarray, *, is_shrunk: 
 def shrink_to_mean(fills: np.ndarray, fitted: np.ndarray, known: np.ndarray, dof: float) -> np.ndarray:
     """Return fills scaled towards the mean m of what is known, by the factor that minimizes the estimated risk.
 
-    That of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, which is kept between 0 and 1.
+    The error of m + a (F - m) is lowest at a = (<F - m, X - m> - sigma^2 dof) / |F - m|^2, kept between 0 and 1.
     It is smaller where F clearly strays further from m at missing entries than at known ones: that is noise. A warning
     says if little is left.
     """

@@ -1,4 +1,4 @@
-"""To and from the CP tensors of TensorLy, from those of pyttb and tensortools: an atom of rank L becomes L terms.
+"""To and from CP tensors of TensorLy, from CP tensors of pyttb and tensortools: an atom of rank L becomes L terms.
 
 Boolean columns stay exactly 0 and 1. Do not normalize or flip the columns there.
 """

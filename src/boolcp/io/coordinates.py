@@ -121,7 +121,7 @@ def read_table(path: str | Path, **options: Any) -> Any:
     """
     path = Path(check_exists(path))
     if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
-        raise FileError(path, f"the ending {path.suffix or '(none)'} is not that of a table", "Use .csv or .tsv.")
+        raise FileError(path, f"the ending {path.suffix or '(none)'} is not one of a table", "Use .csv or .tsv.")
     pandas = load_extra("pandas", "files")
     with reading(path, "table"):
         with path.open(encoding="utf-8-sig") as file:
@@ -159,7 +159,7 @@ def find_trials(arrays: NamedArrays, variable: str | None) -> list[str] | None:
 
 
 def read_trials(arrays: NamedArrays, names: list[str], dims: Any, sampling_rate: float | None) -> Any:
-    """Return trials as a tensor channel x time x trial, with what FieldTrip keeps beside them."""
+    """Return trials as a tensor channel x time x trial, with the labels that FieldTrip keeps."""
     values = [arrays.read(name) for name in names]
     trials = _matrices(values[0] if len(values) == 1 and isinstance(values[0], list) else values)
     if not trials:

@@ -44,6 +44,8 @@ def from_dataframe(df: Any, modes: Sequence[str] | None = None, value: str | Non
         return _stacked(df, modes)
     pandas, xarray = load_extra("pandas", "files"), load_extra("xarray", "files")
     table, modes, value = _long(pandas.DataFrame(df)) if modes is None else (pandas.DataFrame(df), list(modes), value)
+    if not table.columns.is_unique:
+        raise ValueError(f"Two columns of the table have one name; its columns are {', '.join(map(str, table))}.")
     others = [name for name in table if name not in modes]
     numeric = [name for name in others if table[name].dtype.kind in "fiub"]
     value = numeric[0] if value is None and len(numeric) == 1 else value
@@ -79,7 +81,8 @@ def _long(table: Any) -> tuple[Any, list[str], str]:
         names = [f"{name}{n or ''}" if level is None else str(level) for n, level in enumerate(index.names)]
         table = table.set_axis(index.set_names(names), axis=axis)
     modes = [*table.index.names, *table.columns.names]
-    return table.stack(list(table.columns.names), future_stack=True).rename("value").reset_index(), modes, "value"
+    value = "value" if "value" not in modes else "entry"
+    return table.stack(list(table.columns.names), future_stack=True).rename(value).reset_index(), modes, value
 
 
 def _stacked(arrays: Mapping[Any, Any], modes: Sequence[str] | None) -> Any:

@@ -55,8 +55,8 @@ class Session:
         if self.time is None:
             first = next(iter(self.channels.values()))
             if sampling_rate is None:
-                advice = "Copy ECoGTime.mat beside it, or give the sampling rate (sampling_rate=, --sampling-rate)."
-                raise FileError(first, "has no time file beside it", advice)
+                advice = "Copy ECoGTime.mat next to it, or give the sampling rate (sampling_rate=, --sampling-rate)."
+                raise FileError(first, "has no time file next to it", advice)
             return np.arange(len(on_disk(first, _read_numbers))) / sampling_rate
         times = on_disk(self.time, _read_numbers).astype(float)
         if times.ndim != 1 or len(times) < 2 or not np.all(np.diff(times) > 0):

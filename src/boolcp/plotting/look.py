@@ -21,7 +21,7 @@ EDGE = {"edgecolor": "0.25", "linewidth": 0.4}
 
 
 def make_axes(ax: Any, width: float = COLUMN, height: float = 2.4) -> Any:
-    """Return the given Axes, or those of a new figure of this size in inches."""
+    """Return the given Axes, or the Axes of a new figure of this size in inches."""
     if ax is not None:
         return ax
     pyplot = load_extra("matplotlib.pyplot", "plot")
@@ -54,7 +54,7 @@ def diverging() -> Any:
 
 
 def draw_scale(ax: Any, picture: Any, label: Any) -> None:
-    """Draw a colorbar beside the Axes."""
+    """Draw a colorbar next to the Axes."""
     scale = ax.figure.colorbar(picture, ax=ax, shrink=0.9)
     scale.set_label(label, fontsize=8)
     scale.ax.tick_params(labelsize=7)
@@ -89,6 +89,6 @@ def on_off_patches(has_unknown: bool, has_doubt: bool = False) -> Any:
 
 
 def need(value: Any, attribute: Any, what: Any) -> None:
-    """Raise unless a value has what the plot needs; `what` says what to pass."""
+    """Raise if a value lacks what the plot needs; `what` says what to pass."""
     if not hasattr(value, attribute):
         raise TypeError(f"This plot needs {what}, got {type(value).__name__}.")

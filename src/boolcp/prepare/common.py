@@ -55,7 +55,7 @@ def labels_of(X: DataArray, dim: str) -> np.ndarray:
 
 
 def need_mode(X: DataArray, dim: str | None, what: str) -> None:
-    """Raise unless X is labelled and has the mode."""
+    """Raise if X has no labels, or not this mode."""
     if not is_labelled(X):
         raise TypeError(f"{what.capitalize()} needs an xarray DataArray with named modes, got {type(X).__name__}.")
     if dim is not None and dim not in X.dims:
@@ -64,7 +64,7 @@ def need_mode(X: DataArray, dim: str | None, what: str) -> None:
 
 
 def outlier_lines(X: DataArray) -> list[str]:
-    """Return a sentence that names channels of which the spread is far from that of the others, or nothing."""
+    """Return a sentence that names channels whose spread is far from the other channels', or nothing."""
     if "channel" not in X.dims or X.chunks is not None or not MIN_CHANNELS <= X.sizes["channel"] < X.size:
         return []
     spread = X.std([dim for dim in X.dims if dim != "channel"], dtype=np.float64).values

@@ -367,7 +367,7 @@ def count_spikes(
         pieces.append(np.array([np.diff(np.searchsorted(train, edges)) for train in trains], dtype=float))
     if not any(piece.any() for piece in pieces) and any(map(len, trains)):
         (first, last), *_ = ((train[0], train[-1]) for train in trains if len(train))
-        text = f"No spike lies in a trial: those of a unit run from {first:g} to {last:g}, onsets from {min(zero):g} to"
+        text = f"No spike lies in a trial: one unit's run from {first:g} to {last:g}, onsets from {min(zero):g} to"
         warnings.warn(f"{text} {max(zero):g}. Both are in seconds.", BoolcpWarning, stacklevel=2)
     counts, first = padded(pieces, firsts[kept].astype(int).tolist())
     names = np.arange(len(trains)) if units is None else np.asarray(units)

@@ -39,13 +39,11 @@ def separable_noise(R: np.ndarray, modes: Sequence[int]) -> Noise:
     """Return the noise model of residuals R with a covariance along each of these modes.
 
     Each covariance in turn, the others whitened (flip-flop), shrunk to a multiple of the identity as the number of
-    columns asks for [1]_, plus a ridge. Directions with hardly any variance, which oversampling, filters and a common
-    reference leave, hold no signal: without the ridge they would count as much as all others.
+    columns asks for [1]_, plus a ridge: directions with hardly any variance, as filters leave them, hold no signal.
 
     References
     ----------
-    .. [1] O. Ledoit, M. Wolf, "A well-conditioned estimator for large-dimensional covariance matrices", J. Multivar.
-       Anal. 88 (2004).
+    .. [1] O. Ledoit, M. Wolf, J. Multivar. Anal. 88 (2004).
     """
     from sklearn.covariance import ledoit_wolf_shrinkage
 
@@ -92,12 +90,15 @@ def read_noise(
     if not isinstance(noise, Mapping):
         raise TypeError(f'noise must be "white", "separable", covariances by mode or an mne.Covariance, got {noise!r}.')
     found = {}
-    for name, S in noise.items():
-        mode, S = checks.check_mode(name, X.ndim, dims, name="noise"), np.asarray(S, dtype=float)
+    for name, given in noise.items():
+        mode, S = checks.check_mode(name, X.ndim, dims, name="noise"), np.asarray(given)
         if mode in modes:
-            raise ValueError(f"noise has a covariance along mode {name!r}, which is Boolean: a mode cannot be both.")
-        d = X.shape[mode]
-        if S.shape != (d, d) or not np.allclose(S, S.T) or np.linalg.eigvalsh(S)[0] < -1e-8 * np.abs(S).max():
-            raise ValueError(f"noise along mode {name!r} must be a covariance matrix of shape {(d, d)}, got {S.shape}.")
+            what = f"noise has a covariance along mode {name!r}, which may be Boolean"
+            raise ValueError(f"{what}: a mode cannot be both. Leave it out of boolean_modes, or of noise.")
+        shape, what = (X.shape[mode],) * 2, "a covariance matrix, finite, not all zero and without negative eigenvalues"
+        is_real = S.shape == shape and S.dtype.kind in "fiu" and np.isfinite(S).all() and S.any()
+        least = 1e-8 * np.abs(S).max() if is_real else 0.0
+        if not is_real or np.abs(S - S.T).max() > least or np.linalg.eigvalsh(S)[0] < -least:
+            raise ValueError(f"noise along mode {name!r} must be {what}, of shape {shape}, got {S.shape}.")
         found[mode] = with_ridge(S)
     return Noise(found)

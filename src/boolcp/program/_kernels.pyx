@@ -181,6 +181,34 @@ def flip_search(
     return t if is_ratio else best
 
 
+def best_signed_response(rows, bint is_ratio=True, bint is_signed=True):
+    """Return for each row a the 0/1 z of the largest a'z (or -a'z), over |z| if is_ratio; the sign, and the square."""
+    rows = np.asarray(rows, dtype=float)
+    cdef const double[:, :] A = rows, rising = np.sort(rows, axis=1)
+    cdef Size d = A.shape[1], i, j
+    cdef double[:, ::1] Z = np.empty(rows.shape)
+    cdef double[::1] sign = np.empty(len(rows)), square = np.empty(len(rows))
+    with nogil:
+        for i in range(A.shape[0]):
+            side, total, best, least = 1.0, 0.0, -INFINITY, INFINITY
+            for j in range(d - 1, -1, -1):
+                total += rising[i, j]
+                value = total / sqrt(d - j) if is_ratio else total
+                if value > best:
+                    best, least = value, rising[i, j]
+            highest, total = best * (1 + 1e-12), 0.0
+            for j in range(d if is_signed else 0):
+                total -= rising[i, j]
+                value = total / sqrt(j + 1.0) if is_ratio else total
+                best = max(best, value)
+                if value > highest:
+                    side, highest, least = -1.0, value, -rising[i, j]
+            for j in range(d):
+                Z[i, j] = side * A[i, j] >= least
+            sign[i], square[i] = side, best * best
+    return np.asarray(Z), np.asarray(sign), np.asarray(square)
+
+
 def split_rows(const double[:, ::1] X, double[:, ::1] Y, double[:, ::1] U, double ahead):
     """Take one step of the splitting in place: A = ahead X + (1 - ahead) Y + U, Y its projection, U = A - Y.
 

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from boolcp import checks
 from boolcp.program import bounds
+from boolcp.program._kernels import best_signed_response as best_signed_response
 from boolcp.program._kernels import flip_search, flip_sweeps
 from boolcp.program.bounds import EPSILON, Array, Bits, DenseLift, ThinLift
 from boolcp.system import one_thread
@@ -288,8 +289,7 @@ def search(
         if effort == "default" and is_large:
             n_rounds, n_idle = (24, 2 * n_idle) if len(C) <= SLOW else (2, 600)  # by bench_maxcut.py
         pool = recombine(C, pool, rng, is_ratio, n_rounds, n_idle, is_large)
-    best = pool[0].value
-    ties = [z for value, z in pool if value >= best - 1e-12 * abs(best)]
+    ties = [z for value, z in pool if value >= pool[0].value - 1e-12 * abs(pool[0].value)]
     z = min(ties, key=lambda z: (z.sum(), (~z).tobytes()))  # the fewest ones, then the earliest
     if certify and is_ratio and proof != "eigenvalue":
         bound = ratio_bound(C, z, proof)
@@ -337,9 +337,8 @@ def climb(C: Gram, Z: Bits, is_ratio: bool, n_idle: int = 0) -> list[Found]:
     if is_ratio:
         values /= Z.sum(axis=1)
     chosen = {Z[i].tobytes(): i for i in np.argsort(-values, kind="stable")}
-    tenure = min(20, len(C) // 4)
     best = list(chosen.values())[:N_BEST]
-    return [Found(improve(C, Z[i], products[i], n_idle, tenure, is_ratio), Z[i]) for i in best]
+    return [Found(improve(C, Z[i], products[i], n_idle, min(20, len(C) // 4), is_ratio), Z[i]) for i in best]
 
 
 def distinct(pool: Iterable[Found]) -> list[Found]:
@@ -403,32 +402,7 @@ def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float,
 
 def best_response(rows: Array, is_ratio: bool) -> Bits:
     """Return for each row a the Boolean z with the largest a'z, or with the largest a'z / |z|."""
-    if not is_ratio:
-        return rows > 0
-    falling = np.sort(rows, axis=1)[:, ::-1]
-    return np.asarray(rows >= np.take_along_axis(falling, best_prefixes(falling)[0][:, None], axis=1))
-
-
-def best_signed_response(rows: Array, is_ratio: bool = True) -> tuple[Array, Array, Array]:
-    """Return for each row a the 0/1 vector z with the largest (a'z)^2 / |z|^2, the sign of a'z and that value.
-
-    The best z holds the largest entries of a or the most negative ones: both sorted prefixes are tried. Without
-    is_ratio it is the largest (a'z)^2.
-    """
-    rising, at = np.sort(rows, axis=1), np.arange(len(rows))
-    (high, highest), (low, lowest) = best_prefixes(rising[:, ::-1], is_ratio), best_prefixes(-rising, is_ratio)
-    signs = np.where(lowest > highest * (1 + 1e-12), -1.0, 1.0)
-    smallest = np.where(signs < 0, -rising[at, low], rising[at, -1 - high])
-    Z = (signs[:, None] * rows >= smallest[:, None]).astype(float)
-    return Z, signs, np.maximum(lowest, highest) ** 2
-
-
-def best_prefixes(rows: Array, is_ratio: bool = True) -> tuple[NDArray[np.intp], Array]:
-    """Return where the first entries with the largest sum, over the root of their number if is_ratio, end, and that."""
-    sums = np.cumsum(rows, axis=-1)
-    if is_ratio:
-        sums /= np.sqrt(np.arange(1.0, rows.shape[-1] + 1))
-    return np.argmax(sums, axis=-1), np.max(sums, axis=-1)
+    return np.asarray(best_signed_response(rows, True, False)[0] > 0) if is_ratio else rows > 0
 
 
 def best_boolean(p: Array, criterion: str = "normalized") -> tuple[Bits, int]:

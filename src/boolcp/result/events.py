@@ -57,7 +57,8 @@ def bids_events(W: BooleanCP) -> Any:
     such as trials that were cut from a recording, each trial in which an atom is on gives an event of its length.
     """
     names, labels, found = mode_names(W), W.labels or Labels(()), list[tuple[float, float, str]]()
-    scale = SECONDS.get(labels.units.get("time", "s"), 0.0) if "time" in labels.coords else 0.0
+    is_timed = "time" in names and edges_of(W, names.index("time"))[0].dtype.kind == "f"
+    scale = SECONDS.get(labels.units.get("time", "s"), 0.0) if is_timed else 0.0
     mode, onsets = next((labels.extra[name] for name in ONSETS if name in labels.extra), ("", np.zeros(0)))
     for k, atom in enumerate(W.atoms if scale else ()):
         starts, stops = (scale * edge for edge in edges_of(W, names.index("time")))
@@ -78,12 +79,14 @@ def atoms_along(W: BooleanCP, mode: int | str | None) -> list[int]:
 
 
 def edges_of(W: BooleanCP, mode: int) -> tuple[np.ndarray, np.ndarray]:
-    """Return where each entry of a mode starts and stops: times, or positions along any other mode."""
-    times = None if W.labels is None or W.labels.dims[mode] != "time" else W.labels.coords.get("time")
-    if times is None or times.dtype.kind not in "fiu" or len(times) < 2:
-        return np.arange(W.shape[mode]), np.arange(1, W.shape[mode] + 1)
+    """Return where each entry of a mode starts and stops: times that increase, else positions (integers)."""
+    given = None if W.labels is None or W.labels.dims[mode] != "time" else W.labels.coords.get("time")
+    is_known = given is not None and given.dtype.kind in "fiu" and len(given) > 1
+    times = np.zeros(2) if given is None or not is_known else given.astype(float)
     steps = np.diff(times)
     step = np.median(steps)
+    if not step > 0 or not np.isfinite(steps).all():
+        return np.arange(W.shape[mode]), np.arange(1, W.shape[mode] + 1)
     return times, times + np.append(np.where(steps > GAP * step, step, steps), step)
 
 

@@ -40,13 +40,13 @@ ROUNDING = 1e-12  # share of |V|^2 that counts as none, of an observed slice or 
 
 
 class Evidence(NamedTuple):
-    """What the bits of each atom rest on, from a fit.
+    """The evidence for the bits of each atom, from a fit.
 
     Attributes
     ----------
     rise : tuple of ndarray, (d_n,) each
         For each atom the rise of the loss |X - W|^2 when one bit is flipped and nothing else changes. Under a different
-        loss that of the deviance, other atoms fitted again in the slice.
+        loss the rise of the deviance, other atoms fitted again in the slice.
     share : tuple of ndarray, (d_n,) each
         For each atom the observed part of the squared norm of its real part in each slice; None if X is complete.
         Under a different loss the rise to expect, over the squared weight.
@@ -147,7 +147,7 @@ class Trust:
 
 @dataclass(frozen=True, eq=False)
 class Deviance:
-    """Twice the loss above that of a perfect fit, of a decomposition and of what it is compared with.
+    """Twice the loss above a perfect fit's, of a decomposition and of what it is compared with.
 
     `without` (K,) is that without each atom, `null` without all: of the mean of the data for counts and bits, of zero
     otherwise.

@@ -251,7 +251,7 @@ class LazyWeighted(Lazy):
         return last
 
     def learn(self, norm2: float, grams: Mapping[int, np.ndarray]) -> "Lazy":
-        """Return itself with some Gram matrices of the targets known; |X|^2 is that of the entries."""
+        """Return itself with some Gram matrices of the targets known; |X|^2 stays as it is."""
         self._grams |= grams
         return self
 
@@ -286,7 +286,7 @@ class LazyWeighted(Lazy):
         return x, np.prod([A[i] for A, i in zip(factors, index, strict=True)], axis=0).sum(axis=1)
 
     def equations(self, factors: Factors, mode: int) -> Equations:
-        """Return the equations of each row over the observed entries, those of all modes from one pass."""
+        """Return the equations of each row over the observed entries; one pass brings them for all modes."""
 
         def question(X: Weighted, own: Factors, units: Factors) -> tuple[Any, ...]:
             t, v = X.near(full(own))

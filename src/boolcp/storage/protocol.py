@@ -44,7 +44,7 @@ class Tensor(Protocol):
 class Storage(Tensor, Protocol):
     """What a fit asks of its data."""
 
-    center: int | None  # the mode over which the mean is fitted beside the atoms
+    center: int | None  # the mode over which a mean is fitted, if any
     nonnegative: tuple[int, ...]  # modes along which real columns are nonnegative
     weights: Tensor | None  # of all entries, 0 where they are missing; None if X is complete and all count alike
     n_passes: int  # passes made over data on disk; 0 in memory

@@ -23,11 +23,11 @@ class Tucker(Complete):
     squared_norm = 0.0
 
     def __init__(
-        self, core: Dense, bases: Sequence[np.ndarray], squared_norm: float, center: int | None = None
+        self, core: Dense, bases: Sequence[np.ndarray], squared_norm: float, center: int | None = None, only: int = -1
     ) -> None:
         self.core, self.bases = core, tuple(np.ascontiguousarray(U) for U in bases)
         self.shape, self.dtype = tuple(len(U) for U in bases), core.dtype
-        self.squared_norm, self.center = squared_norm, center
+        self.squared_norm, self.center, self.only = squared_norm, center, only  # mode whose basis alone is no identity
 
     def expand(self, factors: Factors) -> list[np.ndarray]:
         """Return factors (r_n, K) of the core as factors U_n A_n (d_n, K) of the tensor."""
@@ -44,7 +44,7 @@ class Tucker(Complete):
         """
         if len(self.bases[mode]) > 2 * self.core.shape[mode]:
             bases = [U if n == mode else np.eye(U.shape[1]) for n, U in enumerate(self.bases)]
-            return Tucker(self.core, bases, self.squared_norm)
+            return Tucker(self.core, bases, self.squared_norm, only=mode)
         return reduced(self.core, mode, self.bases[mode].T)
 
     def to_array(self) -> np.ndarray:
@@ -56,13 +56,12 @@ class Tucker(Complete):
 
     def gram(self, mode: int) -> np.ndarray:
         """Return X^_n X^_n' (d_n, d_n)."""
-        U = self.bases[mode]
-        return U @ self.core.gram(mode) @ U.T
+        return self.bases[mode] @ self.core.gram(mode) @ self.bases[mode].T
 
     def contract(self, mode: int, Z: np.ndarray) -> np.ndarray:
         """Return sum_i X^[.., i, ..] Z[i, k], (K, other modes)."""
         blocks = self.core.contract(mode, self.bases[mode].T @ np.asarray(Z, dtype=self.dtype))
-        for at, U in enumerate(U for n, U in enumerate(self.bases) if n != mode):
+        for at, U in enumerate(U for n, U in enumerate(self.bases) if n != mode != self.only):
             blocks = np.moveaxis(np.tensordot(blocks, U, axes=([1 + at], [1])), -1, 1 + at)
         return blocks
 

@@ -48,7 +48,7 @@ class Loss:
         return (x - m) ** 2 / 2
 
     def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return twice the loss above that of a perfect mean, entry by entry."""
+        """Return twice the loss above a perfect mean's, entry by entry."""
         return 2 * (self.value(x, m) - self.value(x, x))
 
     def near(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
@@ -70,7 +70,7 @@ class Loss:
         return m - slope / v, v
 
     def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
-        """Return the mean without any atom: 0, or that of the data where zero is no mean of them."""
+        """Return the mean without any atom: 0, or the mean of the data where zero cannot be one."""
         return float(np.average(x, weights=weights)) if self.is_rate else 0.0
 
 

@@ -101,7 +101,7 @@ def fit_part(data: Repeat, mode: int, places: np.ndarray | None, seed: Any) -> B
 
 
 def unit_mode(W: BooleanCP, mode: int | str | None) -> int:
-    """Return the mode along which the data are split: the one given, that of trials, the only Boolean one, the last."""
+    """Return the mode along which the data are split: the given one, the trials, the only Boolean one, the last."""
     if mode is not None:
         return checks.check_mode(mode, W.ndim, W.dims)
     named = [n for n, name in enumerate(W.dims or ()) if str(name).lower().rstrip("s") in UNITS]
