@@ -86,8 +86,7 @@ def test_a_long_table_is_a_tensor(X, table, tmp_path, monkeypatch):
     assert Y.dims == DIMS and Y.name == "volt" and Y["drug"].values.tolist() == X["drug"].values.tolist()
     part = boolcp.from_dataframe(table.drop(index=[0, 7]), modes=DIMS, value="volt")
     assert np.isnan(part.values.ravel()[[0, 7]]).all() and int(part.isnull().sum()) == 2
-    mixed = table.sample(frac=1, random_state=0)
-    xr.testing.assert_equal(boolcp.from_dataframe(mixed, DIMS, "volt").sel(trial=X["trial"]), Y)
+    xr.testing.assert_equal(made(table.sample(frac=1, random_state=0), DIMS, "volt").sel(trial=X["trial"]), Y)
     table.to_csv(tmp_path / "long.csv", index=False)
     table.to_parquet(tmp_path / "long.parquet")
     for name in ("long.csv", "long.parquet"):
