@@ -470,8 +470,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def _check_parameters(self) -> None:
         """Raise if a parameter is invalid."""
         checks.check_integer(self.n_atoms, "n_atoms", 1, other="" if self.n_atoms == AUTO else ' or "auto"')
-        if self.atom_rank is None or self.atom_rank == AUTO:
-            raise ValueError('atom_rank is now 1, an integer L, or "block" (dense real parts, once None): write one.')
+        if self.atom_rank is None or (isinstance(self.atom_rank, str) and self.atom_rank != BLOCK):
+            kinds = 'an integer or "block" (dense real parts, once None)'
+            raise ValueError(f"atom_rank must be {kinds}, got {self.atom_rank!r}: write 1 for products of columns.")
         if self.atom_rank != BLOCK:
             checks.check_integer(self.atom_rank, "atom_rank", 1, other=' or "block"')
         checks.check_choice(self.loss, "loss", checks.LOSSES)
