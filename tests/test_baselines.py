@@ -88,13 +88,10 @@ def test_cp_is_at_least_as_good_as_tensorlys_parafac(noisy):
     assert several <= one * (1 + 1e-6) <= expected * (1 + 1e-5)
 
 
-def test_cp_recovers_and_completes():
+def test_cp_recovers_completes_and_takes_more_atoms_than_any_size():
     X, clean, _ = make_boolean_cp(SHAPE, 3, missing=0.2, random_state=2)
     assert rmse(CP(3, random_state=0).fit(X).decomposition_.to_tensor(), clean) < 1e-3
     assert rmse(CP(3, random_state=0).fit(clean).decomposition_.to_tensor(), clean) < 1e-3
-
-
-def test_cp_takes_more_atoms_than_any_size():
     X = make_boolean_cp((4, 5, 3), 2, noise=0.1, random_state=0).X
     assert CP(8, random_state=0).fit(X).loss_ < CP(2, random_state=0).fit(X).loss_
     assert np.isfinite(CP(3, random_state=0).fit(np.zeros((4, 5, 3))).loss_)
@@ -206,14 +203,11 @@ def test_an_empty_boolean_column_is_drawn_anew(rng):
     np.testing.assert_allclose(real, -2.5)
 
 
-def test_sustain_recovers_an_easy_tensor_also_with_gaps():
+def test_sustain_recovers_an_easy_tensor_also_with_gaps_and_keeps_to_the_allowed_modes(noisy):
     X, clean, truth = make_boolean_cp((20, 21, 22), 3, missing=0.1, random_state=0)
     W = SUSTain(3, random_state=0).fit(X).decomposition_
     assert isinstance(W, BooleanCP)
     assert hamming_error(W, truth) == 0
     assert rmse(W, clean) < 1e-4
-
-
-def test_sustain_keeps_to_the_allowed_modes(noisy):
     W = SUSTain(4, boolean_modes=[2], random_state=0).fit(noisy.X).decomposition_
     assert set(W.boolean_mode.tolist()) == {2}

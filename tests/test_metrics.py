@@ -17,23 +17,17 @@ def cosine(first, second):
     return abs(a @ b) / np.linalg.norm(a) / np.linalg.norm(b)
 
 
-def test_rmse_of_arrays_and_decompositions(rng):
+def test_rmse_of_arrays_and_decompositions_leaves_missing_entries_out(rng):
     W = random_decomposition(SHAPE, "rank two", rng)
     Y = naive.tensor(W)
     assert rmse(W, Y) == pytest.approx(0, abs=1e-12)
     Y[0, 0, 0] += 3 * np.sqrt(Y.size)
     assert rmse(W, Y) == rmse(Y, W) == pytest.approx(3)
     assert rmse([[1, 2], [3, 4]], np.array([[1, 2], [3, 0]])) == 2
-
-
-def test_rmse_leaves_missing_entries_out():
     X, Y = np.array([[1.0, np.nan], [5.0, 0.0]]), np.array([[2.0, 9.0], [np.nan, 1.0]])
     assert rmse(X, Y) == 1
     with pytest.raises(ValueError, match="every entry is NaN"):
         rmse(np.full((2, 2), np.nan), np.ones((2, 2)))
-
-
-def test_rmse_needs_equal_shapes(rng):
     with pytest.raises(ValueError, match=r"same shape, but they have \(6, 7, 8\) and \(6, 7, 1\)"):
         rmse(random_decomposition(SHAPE, "block", rng), np.zeros((6, 7, 1)))
 
@@ -52,7 +46,7 @@ def test_hamming_error_is_that_of_the_best_permutation(counts, rng):
         assert hamming_error(estimate, truth) == pytest.approx(wrong / sum(len(a.z) for a in truth.atoms))
 
 
-def test_hamming_error_counts_bits():
+def test_hamming_error_counts_bits_of_columns_and_blocks(rng):
     truth = make_boolean_cp((10, 5, 5), [2, 0, 0], random_state=0).truth
     z = np.array(truth.atoms[1].z)
     z[[0, 4, 7]] ^= True
@@ -61,9 +55,6 @@ def test_hamming_error_counts_bits():
     assert hamming_error(other, truth) == 3 / 20
     assert hamming_error(truth[:0], truth) == 0.5
     assert hamming_error(truth, truth[:1]) == 0  # an atom in excess costs nothing
-
-
-def test_hamming_error_reads_block_atoms(rng):
     W = random_decomposition(SHAPE, "mixed", rng)
     assert hamming_error(W[::-1], W) == 0
 

@@ -98,14 +98,11 @@ def test_pictures_do_not_depend_on_the_products_that_an_atom_is_written_by(shape
     np.testing.assert_allclose(sums, np.nan_to_num(W.to_tensor()[0]), atol=1e-9)
 
 
-def test_nonnegative_products_are_drawn_as_they_are(rng):
+def test_nonnegative_products_are_drawn_as_they_are_and_those_of_rounding_not(rng):
     factors = tuple(rng.random((d, 2)) * [1, 3] for d in (9, 7))
     W = BooleanCP((4, 9, 7), (Atom(0, [1, 0, 1, 0], factors),), [2.0])
     drawn = real_columns(W, 0)[2]
     np.testing.assert_allclose(drawn, (factors[1] / factors[1].max(axis=0))[:, ::-1])
-
-
-def test_products_of_rounding_are_not_drawn(rng):
     A, B = rng.standard_normal((9, 1)), rng.standard_normal((7, 2))
     W = BooleanCP((4, 9, 7), (Atom(0, [1, 0, 1, 0], (A @ [[1, 2]], B)),), [2.0])
     assert real_columns(W, 0)[1].shape == (9, 1)
@@ -250,16 +247,12 @@ def test_given_axes_are_drawn_on_and_wrong_modes_refused(rng):
             plotting.plot_real(W, 0, mode)
 
 
-def test_pictures_say_what_they_are_drawn_from(rng):
+def test_pictures_say_what_they_are_drawn_from_and_take_one_number(rng):
     W = rank_one((4, 5, 6), 3, rng)
     with pytest.raises(TypeError, match=r"plot needs a Selection, boolcp\.select_n_atoms.*, got"):
         plotting.plot_selection(W)
     with pytest.raises(TypeError, match="plot needs a BooleanCP, got Atom"):
         plotting.plot_atoms(W.atoms[0])
-
-
-def test_one_atom_is_drawn_by_its_number(rng):
-    W = rank_one((4, 5, 6), 3, rng)
     assert len(plotting.plot_atoms(W, 1).axes) == len(plotting.plot_atoms(W, [1]).axes) == 3
 
 
