@@ -441,13 +441,13 @@ def test_tests_that_were_asked_for_are_the_only_ones_and_all_count_for_false_dis
     assert list(conditions.find_tests(coded, {})) == ["code"]  # repeated numbers are conditions, once; a count is not
     assert list(every) == ["drug", "correct"] and list(asked) == ["correct"] and "3 blocks" in asked["correct"].scheme
     p = np.concatenate([test.p_value for test in every.values()])
-    together = np.concatenate([test.p_adjusted for test in every.values()])
-    order = np.argsort(p)
-    naive = np.minimum.accumulate((p[order] * 6 / np.arange(1, 7))[::-1])[::-1]
-    np.testing.assert_allclose(together[order], np.minimum(naive, 1))
-    page = written(W[1:], tmp_path)  # neither knows the drug
-    smallest = conditions.p_words(conditions.find_tests(W[1:], {})["drug"].p_adjusted.min())
-    assert f"No atom differs clearly by drug (smallest {smallest})." in page.text
+    naive = np.minimum.accumulate((p[(order := np.argsort(p))] * 6 / np.arange(1, 7))[::-1])[::-1]
+    together = np.concatenate([test.p_adjusted for test in every.values()])[order]
+    np.testing.assert_allclose(together, np.minimum(naive, 1))
+    test = conditions.find_tests(W[1:], {})["drug"]  # neither knows the drug
+    smallest = f"No atom differs clearly by drug (smallest {conditions.p_words(test.p_adjusted.min())})."
+    assert smallest in written(W[1:], tmp_path).text
+    assert "how often a mean of" in conditions.test_note(replace(test, scheme="permutations of means"), "drug")
 
 
 def test_a_peak_is_named_if_it_stands_out(rng):
@@ -499,6 +499,7 @@ def test_one_sentence_says_how_an_atom_may_be_read(rng):
         ({}, "It passes all tests: it comes back in parts of the data, and it is on or off rather than graded."),
         ({"on_off": np.full(3, 2.0)}, "nothing shows two groups, on and off: its strength may be graded."),
         ({"has_runs": np.ones(3, dtype=bool)}, "neighboring trials are alike: a slow state, or drift."),
+        ({"on_off": None, "stands_out": np.zeros(3, dtype=bool)}, "rather than graded was not tested."),
     ):
         assert sentence(replace(W, trust=replace(W.trust, **changes)), 0, {}).endswith(told)
 
@@ -512,8 +513,7 @@ def test_atoms_that_pass_come_first_and_show_their_amplitudes(rng, tmp_path):
     assert [row[0] for row in page.tables[0][1:]] == ["atom 2", "atom 0", "atom 1"]
     bars, off, on = next(c for name, c in page.charts().items() if name.startswith("Atom 2, amplitude"))["data"]
     assert numbers(bars["y"]).sum() == len(seen[2]) and off["name"] == "off"
-    x, y = numbers(on["x"]), numbers(on["y"])
-    assert x[np.argmax(y)] == pytest.approx(1, abs=0.05)
+    assert numbers(on["x"])[np.argmax(numbers(on["y"]))] == pytest.approx(1, abs=0.05)
     assert "1 of 3 passed all tests" in page.text and "No atom passes" not in page.text
     none = written(as_tested(W, [0.1, 0.1, 0.1]), tmp_path)
     assert none.text.count("No atom passes all tests. Try next: a baseline") == 1 and "Unique" not in none.text

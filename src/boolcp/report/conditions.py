@@ -67,12 +67,12 @@ def mean_cell(means: Any, k: int, c: int) -> str:
 def test_note(test: ConditionTest, name: str) -> str:
     """Describe a test: whether any atom passes, what the numbers are, and how labels were permuted."""
     verb = f"differs clearly by {name}" if test.conditions else f"clearly follows {name}"
-    smallest = test.p_adjusted.min(initial=1.0)
-    found = "" if smallest <= ALPHA else f"No atom {verb} (smallest {p_words(smallest)}). "
+    item, least = "a mean" if "of means" in test.scheme else "an entry", test.p_adjusted.min(initial=1.0)
+    found = "" if least <= ALPHA else f"No atom {verb} (smallest {p_words(least)}). "
     if test.conditions:
         pair = [adjective(name, each) for each in test.conditions[::-1]]
         one, other = pair if len(pair) == 2 else ("the highest condition", "the lowest")
-        found += f"Effect: {one} minus {other}; AUC: how often an entry of {one} exceeds one of {other}. "
+        found += f"Effect: {one} minus {other}; AUC: how often {item} of {one} exceeds one of {other}. "
     is_free = not any(word in test.scheme for word in ("of runs", "shifts", "of means"))
     free = ", entries taken as independent" * is_free
     permuted = f"p: {test.n_permutations} {test.scheme}{free}; false discovery rate controlled over this page."

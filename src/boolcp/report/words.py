@@ -91,7 +91,7 @@ def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
         return f"Careful: {verdict.text}" if verdict.text and not W.atoms[k].is_baseline else ""
     if not verdict.replicates:
         return "It does not come back in parts of the data: do not interpret it"
-    if verdict.is_significant is False:
+    if "not more than noise" in verdict.text:
         return "It is not more than noise: do not interpret it"
     if verdict.is_on_off is False:
         return "It comes back, but nothing shows two groups, on and off: its strength may be graded"
