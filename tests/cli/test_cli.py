@@ -640,8 +640,8 @@ def test_a_second_run_with_the_same_folder_is_told_at_once(data, run):
 
 
 def test_labels_are_no_formulas_of_a_spreadsheet(data, run):
-    evil = ['=HYPERLINK("x")', "+1+1", "@SUM(A1)", "-2+3", "-0.5", "go"]
-    coords = {"trial": [f"{evil[n % 6]} {n}" for n in range(16)], "=cue": ("trial", np.resize(evil, 16))}
+    evil = ['=HYPERLINK("x")', "+1+1", "@SUM(A1)", "-2+3", "-0.5", "go", "go\r=1", "\n=1"]
+    coords = {"trial": [f"{evil[n % 8]} {n}" for n in range(16)], "=cue": ("trial", np.resize(evil, 16))}
     X = xr.DataArray(data.X, coords, ("-channel", "time", "trial"))
     X.to_netcdf("named.nc", engine="h5netcdf")
     assert run("fit", "named.nc", "-k", 3, "-o", "out")[0] == 0
@@ -649,5 +649,6 @@ def test_labels_are_no_formulas_of_a_spreadsheet(data, run):
     with open("rows.csv") as file, open("out/summary.csv") as table:
         cells = [cell for row in [*csv.reader(file), *csv.reader(table)] for cell in row]
     is_number = re.compile(r"[+-]?[\d.]+(e[+-]?\d+)?").fullmatch
-    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@") and not is_number(cell)]
+    assert not [cell for cell in cells if cell[:1] in ("=", "+", "-", "@", "\n") and not is_number(cell)]
+    assert b"\r" not in Path("rows.csv").read_bytes()
     assert {"'=cue", "'+1+1", "-0.5", "go"} <= set(cells)

@@ -88,13 +88,14 @@ def csv_text(table: Any, **how: Any) -> str:
 
 
 def _not_formula(cell: Any) -> Any:
-    if not isinstance(cell, str) or not cell.startswith(("=", "+", "-", "@", "\t", "\r")):
-        return cell
+    text = cell.replace("\r", "\n") if isinstance(cell, str) else ""  # a lone "\r" is not quoted, and ends a row
+    if not text.startswith(("=", "+", "-", "@", "\t", "\n")):
+        return text or cell
     try:
-        float(cell)
+        float(text)
     except ValueError:
-        return f"'{cell}"
-    return cell
+        return f"'{text}"
+    return text
 
 
 def write_page(out: Path, *, is_forced: bool) -> Path:
