@@ -550,7 +550,7 @@ def pairs(W, atoms):
             [abs(np.vdot(unit[0][i], unit[1][j])) if a.mode == b.mode else 0.0 for j, b in enumerate(atoms)]
             for i, a in enumerate(W.atoms)
         ]
-    )
+    ).reshape(-1, len(atoms))
     return [(i, j) for i, j in zip(*linear_sum_assignment(-C), strict=True) if C[i, j] > 0.5]
 
 

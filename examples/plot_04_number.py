@@ -29,7 +29,10 @@ print(selection.summary())
 path = boolcp.BMP(7, certify=False, random_state=0).fit(X).path_
 fitted = [np.sqrt(np.mean((X - W.to_tensor()) ** 2)) for W in path]
 figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-selection.plot(ax=left)
+left.plot(range(1, 8), selection.n_replicated, "o-", label="atoms that come back")
+left.axvline(selection.n_atoms, color="black", linewidth=0.8, linestyle=":", label="chosen")
+left.set_xlabel("number of atoms")
+left.legend(frameon=False)
 right.plot(range(len(fitted)), fitted, "s--", color="gray", markersize=4, label="error of the fit")
 right.axhline(1.5, color="black", linewidth=0.8, linestyle=":", label="noise")
 right.set_xlabel("number of atoms")

@@ -1,8 +1,7 @@
-"""The noise level, from pure noise, from atoms plus noise and from real data plus noise."""
+"""The noise level, from pure noise and from atoms plus noise."""
 
 import numpy as np
 import pytest
-from sklearn.datasets import load_digits
 
 import boolcp
 from boolcp.fit.noise import marchenko_pastur_quantile, noise_level, spectra, without_zeros
@@ -25,14 +24,6 @@ def test_pure_noise(shape, rng):
 def test_atoms_plus_noise(sigma):
     X, _, _ = boolcp.datasets.make_boolean_cp((30, 40, 35), 6, noise=sigma, random_state=1)
     assert noise_level(Dense(X)) == pytest.approx(sigma, rel=0.02)
-
-
-@pytest.mark.parametrize("sigma", [0.3, 1.0])
-def test_noise_added_to_real_data_with_one_long_mode(sigma, rng):
-    digits = load_digits().images
-    digits = (digits - digits.mean()) / digits.std()
-    noisy = Dense(digits + sigma * rng.standard_normal(digits.shape))
-    assert sigma * 0.99 <= noise_level(noisy) <= sigma * 1.2
 
 
 def test_order_of_modes_and_scale_change_nothing(rng):

@@ -208,9 +208,11 @@ def compressed_twice(path):
 
 
 def long_chunk(path):
+    rows, n_bytes = (1, 2**26) if path.suffix == ".h5" else (9, 2**29)
     with h5py.File(path, "w") as file:
-        dataset = file.create_dataset("x", (9, 9, 9), float, chunks=(9, 9, 9), compression="gzip")
-        dataset.id.write_direct_chunk((0, 0, 0), deflated(2**29))
+        dataset = file.create_dataset("x", (9, 9, 9), float, chunks=(rows, 9, 9), compression="gzip")
+        for n in range(0, 9, rows):
+            dataset.id.write_direct_chunk((n, 0, 0), deflated(n_bytes))
 
 
 def compressed_fif(path):
@@ -234,6 +236,7 @@ HARMFUL = {
     "data.nc": (unwritten, "would grow from 0 bytes in the file to 8 PB"),
     "twice.h5": (compressed_twice, "'x' is compressed twice"),
     "chunk.nc": (long_chunk, "a chunk of 'x' unpacks to more than it should hold"),
+    "chunks.h5": (long_chunk, "a chunk of 'x' unpacks to more than it should hold"),
     "data.zarr": (
         lambda path: zarr.create_array(path, shape=CLAIMED, chunks=(100, 100, 100), dtype=float),
         "would grow from .* to 8 PB",

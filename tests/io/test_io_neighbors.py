@@ -190,6 +190,8 @@ def test_a_table_of_trials_from_a_file(name, separator, tmp_path, rng):
     np.testing.assert_array_equal(X["dose"], [1.5, 2, np.nan, 3])
     assert boolcp.open_tensor(tmp_path / "data.npy", condition="propofol", **options).shape == (3, 20, 1)
     assert read_table(tmp_path / name)["trial"].tolist() == [2, 0, 1, 3]
+    (tmp_path / name).write_text("\n".join(separator.join(row) + separator * (row != rows[0]) for row in rows))
+    assert read_table(tmp_path / name)["trial"].tolist() == [2, 0, 1, 3], "lines end with a separator"
     for text, words in (("trial,a\n0,1\n", "no row for 3 of the trials"), ("a\n", "has no rows"), ("a\n1\n", "1 rows")):
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(FileError, match=rf"bad\.csv.*{words}"):

@@ -249,8 +249,6 @@ def test_given_axes_are_drawn_on_and_wrong_modes_refused(rng):
 
 def test_pictures_say_what_they_are_drawn_from_and_take_one_number(rng):
     W = rank_one((4, 5, 6), 3, rng)
-    with pytest.raises(TypeError, match=r"plot needs a Selection, boolcp\.select_n_atoms.*, got"):
-        plotting.plot_selection(W)
     with pytest.raises(TypeError, match="plot needs a BooleanCP, got Atom"):
         plotting.plot_atoms(W.atoms[0])
     assert len(plotting.plot_atoms(W, 1).axes) == len(plotting.plot_atoms(W, [1]).axes) == 3

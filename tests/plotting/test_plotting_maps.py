@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 from samples import as_tested, random_decomposition
 
-import boolcp
 from boolcp import plotting
 from boolcp.result.labels import Labels
 
@@ -188,9 +187,3 @@ def test_amplitudes_are_a_histogram_with_both_groups(rng):
     assert np.trapezoid(high[:, 1], high[:, 0]) / width == pytest.approx(79 / 2, rel=0.05)
     with pytest.raises(ValueError, match=r"boolcp\.assess"):
         plotting.plot_on_off(replace(W, trust=None), 2)
-
-
-def test_the_selection_is_what_comes_back(rng):
-    ax = boolcp.Selection(2, (np.array([1.0]), np.array([0.9, 0.8]), np.array([1.0, 0.5, 0.2])), "8 fits").plot()
-    np.testing.assert_array_equal(ax.lines[1].get_xydata(), [[1, 1], [2, 2], [3, 1]])
-    assert "chosen: 2" in [text.get_text() for text in ax.get_legend().get_texts()]

@@ -159,6 +159,8 @@ def test_short_bins_and_times_in_seconds(rng):
     np.testing.assert_array_equal(X.values[0, :, 0], np.bincount(ticks, minlength=4000))
     single = prepare.count_events(np.zeros(2000), (ticks / 10).astype("f4"), np.zeros(2000), bin_ms=0.1, stop=400)
     np.testing.assert_array_equal(single.values, X.values)
+    hour = prepare.count_events(np.zeros(3), np.array([1, 4.8, 3.6e6], "f4"), np.zeros(3), bin_ms=5)
+    assert hour.values[0, :2, 0].tolist() == [2, 0], "a late event does not move early ones"
     Y = prepare.count_spikes([ticks / 10_000], {"onset": [0.0]}, bin_ms=0.1, window_ms=400)
     np.testing.assert_array_equal(Y.values, X.values)
 

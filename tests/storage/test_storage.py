@@ -345,6 +345,17 @@ def test_a_map_is_not_cut_along_its_innermost_mode(tmp_path):
 # data on disk: fits
 
 
+@pytest.mark.parametrize("loss", ["squared", "huber"])
+def test_bits_of_slices_that_count_little_are_right(loss, rng):
+    X, _, truth = make_boolean_cp((28, 27, 26), 2, boolean_modes=[0], noise=0.3, random_state=0)
+    few = (np.arange(28) % 9 == 0)[:, None, None] & (rng.random(X.shape) < 0.8)
+    weights = np.linspace(0.1, 1.1, 28)[:, None, None] * np.ones(X.shape)
+    for values, w in ((np.where(few, np.nan, X), None), (X, weights)):
+        lazy = da.from_array(values, chunks=(7, 27, 26))
+        W = BMP(2, loss=loss, random_state=0).fit(lazy, weights=w).decomposition_
+        assert bits(W) == bits(truth)
+
+
 @pytest.mark.parametrize("kind", list(CHUNKS))
 def test_fits_are_those_of_the_array_in_memory(kind, tmp_path):
     X, _, truth = planted()

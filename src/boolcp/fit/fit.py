@@ -38,7 +38,7 @@ from boolcp.fit.moves import lowest, moves_of
 from boolcp.fit.neighbors import plain_graphs, smooth
 from boolcp.fit.spec import MAX_STARTS, AtomRecord, Spec, State
 from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, oriented, refined_start, tolerance
-from boolcp.fit.sweep import MAX_COMPILED, TOL, is_settled, noise_variance, polish, sweep
+from boolcp.fit.sweep import MAX_COMPILED, TOL, exact_rows, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns
@@ -205,6 +205,9 @@ def polish_data(fit: Fit, s: State) -> State:
         is_over = is_settled(data, W, before, is_changed, tol if data.n_passes == 0 else TOL)
     if s.n_done and W.loss > before:  # rounding
         W, is_over = s.columns, True
+    if is_over and isinstance(data, LazyWeighted):
+        W, is_changed = exact_rows(data, W)
+        is_over = not is_changed
     is_over |= s.n_done + 1 >= spec.max_iter
     W = starts.revive(data, W, spec, s.rng()) if is_over and not data.n_passes and W.is_dead().any() else W
     return s.then(best=replace(W, loss=max(W.loss, 0.0)), has_met=True, is_settled=is_over)

@@ -14,9 +14,10 @@ from boolcp.fit._kernels import decide_nonnegative, descend_bits, polish_factors
 from boolcp.fit.watch import PRESENT
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Complete, Dense, n_observed
+from boolcp.storage.lazy import LazyWeighted
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker
-from boolcp.storage.weighted import Weighted
+from boolcp.storage.weighted import SQUARES, Weighted
 
 Choose = Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndarray]  # S, Q and the current bits to the new ones
 
@@ -158,6 +159,23 @@ def sweep(
             if mode == order[0] and source is not data:
                 source = source.scaled(1 / sizes)
     return W.with_matrices(factors, loss), is_changed
+
+
+def exact_rows(data: LazyWeighted, W: Columns) -> tuple[Columns, bool]:
+    """Return W with the first factor whose bits change by the loss of each row, and whether there is one.
+
+    Targets of slices with little weight hardly move, and bits that follow them stay off. A pass for each such factor.
+    """
+    for mode in set(W.boolean_mode.tolist()):
+        (S, boolean), current, own = W.ties(mode), W.matrices[mode], W.column_mode == mode
+        if data.loss == SQUARES:
+            H, P, _ = data.equations(W.matrices, mode)
+            A = decide(S, boolean, None, False, (0.0, 0), 0.0, H, P, current)
+        else:
+            A = data.flipped(W.matrices, mode, np.flatnonzero(own))
+        if not np.array_equal(A[:, own], current[:, own]):
+            return W.with_matrices([A if n == mode else B for n, B in enumerate(W.matrices)], W.loss), True
+    return W, False
 
 
 def sweep_order(data: Storage) -> list[int]:

@@ -83,7 +83,7 @@ def refuse_packed(shown, item):
     chunks: list = []
     item.id.chunk_iter(chunks.append)  # which stops at an answer other than None
     for chunk in chunks:
-        if chunk.size * DEFLATED <= max(LARGE, most) or chunk.filter_mask >> filters.index(1) & 1:
+        if chunk.size * DEFLATED <= max(most, min(LARGE, DEFLATED * most)) or chunk.filter_mask >> filters.index(1) & 1:
             continue
         unpacker, left, total = zlib.decompressobj(), item.id.read_direct_chunk(chunk.chunk_offset)[1], 0
         while left and total <= most:

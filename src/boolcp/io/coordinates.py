@@ -128,6 +128,8 @@ def read_table(path: str | Path, **options: Any) -> Any:
             head = file.readline()
         options |= {"sep": max("\t;,", key=head.count), "keep_default_na": False, "na_values": MISSING}
         table = pandas.read_csv(path, skipinitialspace=True, encoding="utf-8-sig", **options)
+        if not isinstance(table.index, pandas.RangeIndex) and table.iloc[:, -1].isna().all():  # lines end with `sep`
+            table = table.reset_index().iloc[:, : len(table.columns)].set_axis(table.columns, axis=1)
     if not len(table):
         raise FileError(path, "the table has no rows", "It needs a line of names and one row for each entry.")
     return table

@@ -71,11 +71,9 @@ def cut_trials(
         raise ValueError(f"The window {ms} ms has less than two samples at {rate:g} Hz: seconds are meant, times 1000?")
     pieces, firsts, kept = _pieces(X, zero, before, after, rate, is_whole=ms is not None)
     if len(kept) < (n_trials or 1):
-        text = (
-            f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed: onsets run "
-        )
-        text += f"from {np.min(zero, initial=np.inf):g} to {np.max(zero, initial=-np.inf):g} s"
-        raise ValueError(f"{text}, the recording from {times_of(X)[0]:g} to {times_of(X)[-1]:g} s.")
+        text = f"{len(kept)} of {len(zero)} trials lie within the recording, but {n_trials or 1} are needed: onsets run"
+        text += f" from {np.min(zero, initial=np.inf):g} to {np.max(zero, initial=-np.inf):g} s, the recording"
+        raise ValueError(f"{text} from {times_of(X)[0]:g} to {times_of(X)[-1]:g} s.")
     if len(kept) < len(zero):
         text = f"{len(zero) - len(kept)} of {len(zero)} trials lie outside of the recording."
         warnings.warn(text, BoolcpWarning, stacklevel=2)
@@ -301,8 +299,8 @@ def count_events(
         raise ValueError(f"The vectors of events must be equally long and not empty, got {sizes}.")
     if not bin_ms > 0 or not np.isfinite(times.astype(float)).all():
         raise ValueError("Events need finite times and bins of positive length.")
-    rounding = np.finfo(times.dtype).eps * np.abs(times).max() / bin_ms if times.dtype.kind == "f" else 0.0
-    times, slack = times.astype(float), max(SLACK, rounding)
+    rounding = np.finfo(times.dtype).eps * np.abs(times) / bin_ms if times.dtype.kind == "f" else 0.0
+    times, slack = times.astype(float), np.clip(rounding, SLACK, 0.5)
     start = min(0.0, float(times.min())) if start is None else float(start)
     bins = np.floor((times - start) / bin_ms + slack).astype(int)
     n_bins = int(bins.max()) + 1 if stop is None else max(int(np.ceil((stop - start) / bin_ms - SLACK)), 1)

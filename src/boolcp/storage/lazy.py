@@ -10,13 +10,14 @@ import numpy as np
 import scipy.linalg
 
 from boolcp.checks import RANGES, check_largest
-from boolcp.contractions import gram_product
+from boolcp.contractions import gram_product, khatri_rao
 from boolcp.result.atoms import BooleanCP
+from boolcp.storage._row_kernels import flip_sums, row_sums
 from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic
 from boolcp.storage.protocol import Decide, Factors
 from boolcp.storage.sources import SPLIT, Source, as_file, in_slabs, load, n_threads, plain
 from boolcp.storage.tucker import LONG, N_POWER, Tucker, is_compressible, leading_basis, reduced
-from boolcp.storage.weighted import CLIPPED, SQUARES, Loss, Weighted, full, products, spread
+from boolcp.storage.weighted import CLIPPED, SQUARES, Loss, Weighted, full, products, spread, with_flips
 from boolcp.system import check_memory, float_bytes, load_extra, memory_text, read_memory
 
 N_SAMPLE = 2**18  # entries of a sample, for medians; not tuned
@@ -237,7 +238,8 @@ class LazyWeighted(Lazy):
         self.factors, self.make = list(factors), near_slab(factors, self.loss, self.unit)
         self._grams, self._last, self._level = {}, None, None
         self._near: LazyWeighted | None = None
-        self._exact = Lazy(self.source)  # keeps the last equations
+        if self.loss != SQUARES or "_exact" not in self.__dict__:
+            self._exact = Lazy(self.source)  # keeps the last equations, those of squares wherever the targets are
 
     def near(self, factors: Factors, scale: float = 0.0) -> "LazyWeighted":
         """Return the targets near other factors, and for Huber's loss with a threshold; the last ones are kept."""
@@ -298,6 +300,18 @@ class LazyWeighted(Lazy):
         H, P = answers[mode][:, at][:, :, at] * (s[:, None] * s), answers[len(factors) + mode][:, at] * s
         A = factors[mode]
         return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
+
+    def flipped(self, factors: Factors, mode: int, bits: np.ndarray) -> np.ndarray:
+        """Return one factor with the bit of each row flipped that lowers the loss most, after one pass."""
+
+        def question(X: Weighted, rows: slice) -> tuple[Any, ...]:
+            own = of_rows(factors, rows, self.cut)
+            V = np.ascontiguousarray(khatri_rao([B for n, B in enumerate(own) if n != mode]).T)
+            how, A = (X.loss.kind, X.loss.scale, *X.rows(mode), own[mode] @ V), np.ascontiguousarray(own[mode][:, bits])
+            return flip_sums(*how, V[bits], A), row_sums(*how)
+
+        flips, losses = self.ask_observed(question, *[0 if mode == self.cut else None] * 2)
+        return with_flips(factors[mode], bits, flips, losses)[0]
 
     def ask_observed(self, question: Question, *how: int | None) -> Any:
         """Return the answers to question(slab with its weights, rows), added (None) or joined along an axis."""

@@ -213,10 +213,7 @@ class Weighted(Array, Storage):
         bits = np.flatnonzero(is_bit & np.isin(A, (0, 1)).all(axis=0))
         if len(bits):
             flips = flip_sums(kind, scale, X, W, best @ V, V[bits], np.ascontiguousarray(best[:, bits]))
-            k, rows = np.argmin(flips, axis=1), np.arange(len(best))
-            rows = rows[flips[rows, k] < lowest]
-            best[rows, bits[k[rows]]] = 1 - best[rows, bits[k[rows]]]
-            lowest[rows] = flips[rows, k[rows]]
+            best, lowest = with_flips(best, bits, flips, lowest)
         return best, 2 * float(lowest.sum())
 
     def residual(self, W: BooleanCP) -> Tensor:
@@ -226,6 +223,14 @@ class Weighted(Array, Storage):
         t, v = self.near(m)
         np.subtract(t, m, out=m)
         return Dense(m if v is None else np.multiply(v, m, out=m))
+
+
+def with_flips(A: np.ndarray, bits: np.ndarray, flips: np.ndarray, losses: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the rows with the bit flipped that lowers their loss most, and the losses, given those of each flip."""
+    A, k, rows = np.array(A), np.argmin(flips, axis=1), np.arange(len(A))
+    rows = rows[flips[rows, k] < losses]
+    A[rows, bits[k[rows]]] = 1 - A[rows, bits[k[rows]]]
+    return A, np.minimum(losses, flips.min(axis=1))
 
 
 def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:

@@ -68,18 +68,6 @@ class Selection:
         edge = ["The choice is the largest number tried: a larger one may be better."] if self.is_at_edge else []
         return "\n".join([*lines, *edge])
 
-    def plot(self, ax: Any = None) -> Any:
-        """Draw how many atoms come back against the number of atoms and return the Axes.
-
-        Examples
-        --------
-        >>> boolcp.Selection(1, (np.array([1.0]), np.array([1.0, 0.2])), "8 fits").plot().get_xlabel()
-        'number of atoms'
-        """
-        from boolcp.plotting import plot_selection
-
-        return plot_selection(self, ax=ax)
-
     def __repr__(self) -> str:
         return f"Selection(n_atoms={self.n_atoms} of at most {len(self.shares)}, {self.parts})"
 

@@ -1,40 +1,13 @@
-"""Plots of tests: the number of atoms, on/off or graded."""
+"""Plots of tests: on/off or graded."""
 
 from typing import Any
-
-import numpy as np
 
 from boolcp.plotting import look
 from boolcp.result.trust import group_density
 
 
-def plot_selection(selection: Any, ax: Any = None) -> Any:
-    """Draw how many atoms of a Selection come back against the number of atoms, mark the choice; return the Axes.
-
-    Examples
-    --------
-    >>> selection = boolcp.Selection(1, (np.array([1.0]), np.array([1.0, 0.2])), "8 fits")
-    >>> boolcp.plotting.plot_selection(selection).get_ylabel()
-    'atoms that come back'
-    """
-    look.need(selection, "n_replicated", "a Selection, boolcp.select_n_atoms(X)")
-    ax = look.make_axes(ax)
-    numbers = np.arange(1, len(selection.shares) + 1)
-    ax.plot(numbers, numbers, color="0.5", linestyle="--", linewidth=1.0, label="all of them")
-    ax.plot(numbers, selection.n_replicated, color=look.BLUE, marker="o", markersize=4)
-    edge = ", the largest tried" if selection.is_at_edge else ""
-    ax.axvline(selection.n_atoms, color=look.ORANGE, linestyle=":", label=f"chosen: {selection.n_atoms}{edge}")
-    look.finish(ax, "number of atoms", "atoms that come back")
-    for axis in (ax.xaxis, ax.yaxis):
-        axis.get_major_locator().set_params(integer=True)
-    ax.legend(frameon=False, fontsize=7)
-    return ax
-
-
 def plot_on_off(W: Any, atom: int = 0, ax: Any = None) -> Any:
     """Draw the amplitudes of one atom in slices that a fit has not seen, with the two groups; return the Axes.
-
-    Two separate humps: the atom is on and off. One hump: nothing shows that it is, its strength may be graded.
 
     Examples
     --------
