@@ -206,11 +206,6 @@ def atom_title(W: BooleanCP, k: int) -> str:
     return f"atom {k}: Boolean along {modes.mode_text(W, atom.mode)}, on in {atom.n_ones} of {len(atom.z)}{share}"
 
 
-def with_picture(text: str, draw: Callable[[Any], Any], alt: str) -> str:
-    """Return a preformatted text in HTML, with the plot that `draw` makes on an Axes below it."""
-    return f"<pre>{escape(text)}</pre>{picture(lambda figure: draw(figure.subplots()), alt, (4.2, 2.6))}"
-
-
 def atoms_picture(W: BooleanCP) -> str:
     """Return the first atoms of a decomposition as an image in HTML."""
     shown = range(min(W.n_atoms, MAX_SHOWN))

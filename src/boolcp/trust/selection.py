@@ -71,11 +71,6 @@ class Selection:
     def __repr__(self) -> str:
         return f"Selection(n_atoms={self.n_atoms} of at most {len(self.shares)}, {self.parts})"
 
-    def _repr_html_(self) -> str:
-        from boolcp.plotting import with_picture
-
-        return with_picture(self.summary(), self.plot, repr(self))
-
 
 def select_n_atoms(
     X: Any,
