@@ -196,7 +196,7 @@ def test_a_table_of_trials_from_a_file(name, separator, tmp_path, rng):
         (tmp_path / "bad.csv").write_text(text)
         with pytest.raises(FileError, match=rf"bad\.csv.*{words}"):
             boolcp.open_tensor(tmp_path / "data.npy", dims=options["dims"], trials=tmp_path / "bad.csv")
-    with pytest.raises(FileError, match="not that of a table"):
+    with pytest.raises(FileError, match="is not the ending of a table"):
         boolcp.open_tensor(tmp_path / "data.npy", trials=tmp_path / "data.npy")
 
 
