@@ -121,7 +121,7 @@ def read_table(path: str | Path, **options: Any) -> Any:
     """
     path = Path(check_exists(path))
     if path.suffix.lower() not in (".csv", ".tsv", ".txt"):
-        raise FileError(path, f"{path.suffix or "no ending"} is not the ending of a table", "Use .csv or .tsv.")
+        raise FileError(path, f"{path.suffix or 'no ending'} is not the ending of a table", "Use .csv or .tsv.")
     pandas = load_extra("pandas", "files")
     with reading(path, "table"):
         with path.open(encoding="utf-8-sig") as file:
