@@ -1,14 +1,15 @@
 """What benchmarks and reproduction share: the head of a table, its stamp, jobs that are resumed, timing, markdown.
 
 Every table begins with ``Made by `command` (commit .., code .., ..)``. *code* is a fingerprint of what the table was
-computed with: all of src/boolcp except the display (cli, report, plotting), and the script with the modules beside it
-that it imports, without comments and docstrings.
+computed with: the script with the modules beside it that it imports, and the modules of boolcp that any of these
+imports, without comments and docstrings.
 """
 
 import ast
 import csv
 import datetime
 import hashlib
+import importlib.util
 import io
 import os
 import platform
@@ -30,6 +31,7 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
 PACKAGE = ROOT / "src" / "boolcp"
 DISPLAY = ("cli", "report", "plotting")  # folders that no number depends on
+SHOWN = {("result", above) for above in ("io", "trust", *DISPLAY)} | {("bmp", "trust")}  # methods no table calls
 DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 OLD = "Measured with an older version of the code."
 
@@ -71,13 +73,68 @@ def with_imports(path, found=()):
     return found
 
 
+def imported(text):
+    """Return the full names of what Python code imports, or takes by a dot from what it imports."""
+    tree, own = ast.parse(text), {}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            start = "" if isinstance(node, ast.Import) else f"{node.module}."
+            own |= {alias.asname or alias.name: start + alias.name for alias in node.names}
+    dotted = [ast.unparse(node).partition(".") for node in ast.walk(tree) if isinstance(node, ast.Attribute)]
+    return set(own.values()) | {f"{own[first]}.{rest}" for first, _, rest in dotted if first in own}
+
+
+@cache
+def homes():
+    """Return the full names of what boolcp and its packages pass on, {"boolcp.BMP": "boolcp.bmp", ..}."""
+    spec = importlib.util.spec_from_file_location("boolcp_names", PACKAGE / "__init__.py")
+    names = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(names)
+    found = {f"boolcp.{name}": f"boolcp.{home}" for name, home in (names._HOMES | names._MODULES).items()}
+    for path in PACKAGE.glob("*/__init__.py"):
+        for name in imported(path.read_text(encoding="utf-8")):
+            found[f"boolcp.{path.parent.name}.{name.rpartition('.')[2]}"] = name
+    return found
+
+
+@cache
+def used(path):
+    """Return the files of boolcp whose names a file uses; a compiled module has the ending .pyx."""
+    found = set()
+    for name in imported(path.read_text(encoding="utf-8")):
+        while public := max((each for each in homes() if f"{name}.".startswith(f"{each}.")), key=len, default=""):
+            if f"{homes()[public]}.".startswith(f"{public}."):  # a room, or a function named like its module
+                break
+            name = name.replace(public, homes()[public], 1)
+        parts = name.split(".")
+        places = [PACKAGE.joinpath(*parts[1:n]) for n in range(2, len(parts) + 1) if parts[0] == "boolcp"]
+        found |= {each for place in places for each in (place.with_suffix(".py"), place.with_suffix(".pyx"))}
+    found = {each for each in found if each.exists()} | {PACKAGE / "storage" / "__init__.py"}
+    own = room(path)
+    return {each for each in found if (own, room(each)) not in SHOWN and room(each) not in DISPLAY}
+
+
+def room(path):
+    """Return the folder or module of boolcp that a file lies in; "" outside of it."""
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py") if path.is_relative_to(PACKAGE) else ""
+
+
+def dependencies(script):
+    """Return the files that a script, relative to the repository, computes its table with, sorted."""
+    found = set(with_imports(ROOT / script))
+    todo = list(found)
+    while todo:
+        path = todo.pop()
+        new = (used(path) if path.suffix == ".py" else set()) - found
+        found |= new
+        todo += new
+    return sorted(found)
+
+
 @cache
 def fingerprint(script):
     """Return the stamp of the code that a script, relative to the repository, computes its table with."""
-    files = [path for kind in ("*.py", "*.pyx") for path in PACKAGE.rglob(kind)]
-    files = [path for path in files if path.relative_to(PACKAGE).parts[0] not in DISPLAY]
-    files = sorted([*files, *with_imports(ROOT / script)])
-    words = [f"{path.relative_to(ROOT).as_posix()} {digest(path)}" for path in files]
+    words = [f"{path.relative_to(ROOT).as_posix()} {digest(path)}" for path in dependencies(script)]
     return hashlib.sha256("\n".join(words).encode()).hexdigest()[:10]
 
 

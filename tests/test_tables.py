@@ -24,7 +24,9 @@ def test_every_table_is_quoted_and_has_its_command():
     assert stems == made and stems <= set(quotes.quoted_tables(text)), "quote a table, or delete it"
 
 
-def test_the_stamp_is_that_of_code_not_of_words():
+def test_the_stamp_is_that_of_code_that_is_used_not_of_words():
+    files = {path.stem for path in common.dependencies("benchmarks/bench_truth.py")}
+    assert files >= {"bench_truth", "real_data", "bmp", "sweep", "_kernels"} and not files & {"sessions", "mapping"}
     code = 'def f(x):\n    """Return x."""\n    return x\n'
     same = '# why\ndef f(x):\n    """Return x,\n\n    again."""\n\n    return x  # x\n'
     assert common.stripped(code) == common.stripped(same) != common.stripped(code.replace("return x", "return 2 * x"))

@@ -521,7 +521,7 @@ def test_the_third_ctrl_c_interrupts_as_usual(data, run, monkeypatch):
     code, _, err = run("fit", "data.npy", "-o", "out")
     assert code == INTERRUPTED and "no result was written" in err and not Path("out").exists()
     assert signal.getsignal(signal.SIGINT) is before
-    with on_ctrl_c(signal.SIG_IGN):
+    with on_ctrl_c(signal.SIG_DFL):
         assert signal.getsignal(signal.SIGINT) is not before
 
 
