@@ -119,7 +119,7 @@ def draw(table):
                 best = np.sqrt(TRUE_ATOMS[dataset] * (2 * size - 1) / size**3)  # sigma sqrt(parameters / entries)
                 ax.axhline(best, color="0.3", linewidth=0.8, linestyle="--", zorder=0, label="limit with known bits")
     for top, bottom, dataset in zip(axes[0], axes[-1], datasets, strict=True):
-        top.set_title(f"{dataset}: {TRUE_ATOMS[dataset]} atoms, ${size}^3$")
+        top.set_title(f"{dataset}: {TRUE_ATOMS[dataset]} atoms, {size} x {size} x {size}")
         bottom.set_xlabel("number of atoms")
     text = (
         f"{'Quick run: ' * (size < 150)}Mean over {style.n_seeds(table)}; bars from the lowest to the highest seed. "

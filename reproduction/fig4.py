@@ -3,6 +3,7 @@
 import numpy as np
 import recordings
 import style
+from matplotlib.patheffects import withStroke
 from methods import BLOCKS, PUBLISHED, RANK_ONE, make
 from tables import main, seed_of
 from tables import table as as_text
@@ -11,6 +12,7 @@ from boolcp.plotting import OFF, ON, plot_electrodes
 
 N_ATOMS = 3
 N_RECORDINGS = 3  # simulated ones
+NEAR = 0.2  # of the width of a map: names of areas that are closer cover each other
 LABELS = {RANK_ONE: "rank one", BLOCKS: "blocks", PUBLISHED: "as published,\nchannels only"}
 SPECTRA = "spectra"
 SHOWN = {recordings.SIMULATED: f"the area rhythm, the closest of {N_ATOMS} atoms", SPECTRA: "the two largest atoms"}
@@ -148,8 +150,11 @@ def draw_map(ax, rows, atom, wrong):
     if rows.empty:
         ax.text(0.5, 0.5, "no such atom\nalong the electrodes", transform=ax.transAxes, ha="center", fontsize=6.5)
     else:
-        for area, place in rows.groupby("area")[["x", "y"]].mean().iterrows():
-            ax.text(*place, area, zorder=3, fontsize=6.5, ha="center", va="center")
+        places, halo = rows.groupby("area")[["x", "y"]].mean(), [withStroke(linewidth=1.5, foreground="white")]
+        near = NEAR * np.ptp(rows["x"])
+        for n, (area, place) in enumerate(places.iterrows()):  # a name that would cover an earlier one is left out
+            if not (np.linalg.norm(places.iloc[:n] - place, axis=1) < near).any():
+                ax.text(*place, area, zorder=3, fontsize=6.5, ha="center", va="center", path_effects=halo)
         plot_electrodes(rows[["x", "y"]], rows["value"] == 1, legend=False, size=9, ax=ax)
         text = text or f"{int(rows['value'].sum())} of {len(rows)} on"
     ax.set_xlabel(text, fontsize=6.5)

@@ -46,7 +46,7 @@ def curves(axes, rows, *, x="n_atoms", floor=None):
 
 def finish(canvas, axes, n_columns, text=""):
     """Write a, b, c, .. beside the panels, one legend below, and a note about this run."""
-    place = {"xy": (0, 1), "xytext": (-4, 4), "xycoords": "axes fraction", "textcoords": "offset points"}
+    place = {"xy": (0, 1), "xytext": (-10, 7), "xycoords": "axes fraction", "textcoords": "offset points"}
     found = {}
     for n, ax in enumerate(axes):
         name = "a" * (n // 26) + ascii_lowercase[n % 26]
