@@ -7,7 +7,8 @@ search failure is a fit whose loss is above that of the polish from the truth by
 alone.
 
 sigma* = |atom| / (sum of sqrt(d) over the real modes + sqrt(0.405 d_n)) is the noise at which the best atom of pure
-noise is as large as the median atom: a dotted line in the figure. Beyond it no search can tell them apart.
+noise is as large as the median atom: a dotted line in the figure. About there the default begins to lose atoms; a fit
+from the truth may still keep them, above all where bits are sparse.
 """
 
 import argparse

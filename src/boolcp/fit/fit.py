@@ -1,23 +1,23 @@
 """The fit: `run`, at the end, makes one step after another until there is a result.
 
-A step is a pure function of a `Fit` (the data and what was asked for) and a `State` (what has been reached so far, with
-a generator for this step), and returns the next state: `s.then(..)` after one more step of a stage, `s.at(..)` at the
-beginning of another. Each stage has a function; if there is nothing to do it leads to the next stage at once:
+A step is a pure function of a `Fit` (the data and what was asked for) and a `State` (what has been reached so far;
+`s.rng()` is the generator of the step), and returns the next state: `s.then(..)` after one more step of a stage,
+`s.at(..)` at the beginning of another. Each stage has a function, which leads to the next if there is nothing to do:
 
     pursuit    pursue            one more atom, all others corrected (Algorithms 1 and 2)
-    search     search            one more start on `small`, until two reach the same loss or only noise is left
-    polish     polish_data       one sweep over the data
+    search     search            one more start on `small`, until two reach the same loss or one leaves only noise
+    polish     polish_data       one sweep over the data, or all sweeps if these are small
     observed   search_observed   one more start over the data, if they have gaps, weights or another loss than squares
     last       move              one attempt to correct bits that are in doubt
-    ridge      ridge             the last polish of data with gaps, weights or another loss
+    ridge      ridge             the last polish of data in memory, with a ridge if entries are missing
     neighbors  agree             sweeps in which bits prefer to agree with their neighbors, if there is a graph
     result     end               the decomposition, and the evidence for its bits
 
 The atoms W are `Columns`: factors of a CP decomposition, in which some columns are 0 and 1 (block atoms are a
-`BooleanCP`). `s.path` has the estimates of the pursuit, from none to all atoms; the stages after it lower the loss of
-`s.best`. `small` is a complete, compressed stand-in for the data. A *sweep* decides the factor of each mode once, real
-columns by least squares, bits jointly in each row; a *polish* is sweeps until nothing changes. A *start* is relaxed
-(sweeps without bits), rounded to bits, and polished.
+`BooleanCP`). `s.path` has the estimates of the pursuit, from none to all atoms; the stages after it improve
+`s.best`. Up to the search, losses are those over `small`, a complete stand-in for the data, compressed if that halves
+it. A *sweep* decides the factor of each mode once, real columns by least squares, bits jointly in each row; a *polish*
+is sweeps until nothing changes. A *start* is relaxed (sweeps without bits), rounded to bits, and polished.
 """
 
 import time
@@ -50,10 +50,10 @@ from boolcp.storage.tucker import compress
 from boolcp.storage.weighted import SQUARES, Weighted
 
 EXTRA = 10  # directions kept in each mode of a core beyond the number of columns; by bench_refine.py
-N_SWEEPS, PURSUED = 20, 1e-4  # of a polish after each atom, and the part of its gain that is not worth one; not tuned
+N_SWEEPS, PURSUED = 20, 1e-4  # sweeps after each atom, and the fall, as part of its gain, not worth one; not tuned
 N_TRIES = (3, 10)  # starts over observed entries by default, and under other losses; not tuned
-FEW = 10  # observed entries for each free number below which there are many local minima
-N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every so many atoms are turned
+FEW = 10  # with fewer observed entries for each free number there are many local minima
+N_AGREE, TURN = (3, 2), 5  # starts that agree, for squares and other losses; every TURN-th turns atoms
 N_ROUNDS, FINAL = 4, 1e-7  # times as many sweeps over small data, and the relative fall that ends the last polish
 N_RIDGE, RIDGE_SETTLED = 20, 1e-4  # sweeps with a ridge at most, and the relative fall of the loss that ends them
 N_PATH = 1  # sweeps over observed entries of each estimate of the path; not tuned
@@ -68,7 +68,7 @@ class Fit:
 
     data: Storage
     spec: Spec
-    scaled: dict[float, Weighted] = field(default_factory=dict, repr=False)  # the data under losses of some scale
+    scaled: dict[float, Weighted] = field(default_factory=dict, repr=False)  # the data by the scale of the loss
 
     @cached_property
     def small(self) -> Complete:
@@ -82,7 +82,7 @@ class Fit:
         return State(seed, path=(first,), stop_reason="" if norm2 > 0 else "zero")
 
     def at_state(self, s: State) -> "Fit":
-        """Return the fit with the state's scale of the loss; targets of data on disk are moved to its best columns."""
+        """Return the fit with the state's scale of the loss; of data on disk, with squares near its best columns."""
         data, scale = self.data, s.scale
         if isinstance(data, LazyWeighted) and s.best is not None:
             fit = replace(self, data=data.near(s.best.matrices, scale))
@@ -181,7 +181,7 @@ def search(fit: Fit, s: State) -> State:
     else:
         found, is_new = starts.regrown(small, here.columns, spec, rng), False
     after = compared(here, found, small.squared_norm, is_new=is_new)
-    # matrices have many solutions that leave noise alone
+    # many solutions of a matrix leave only noise, which says nothing for one of them
     is_checked = len(small.shape) > 2 and (after.best is not here.best or s.n_done == 0)
     if is_checked and leaves_noise(small, after.columns, spec, rng):
         return replace(after, n_agree=after.n_agree if after.n_agree > 1 else 0).at("polish")
@@ -216,8 +216,8 @@ def polish_data(fit: Fit, s: State) -> State:
 def search_observed(fit: Fit, s: State) -> State:
     """Relax, round and polish from one more start over data with gaps or weights, or under another loss.
 
-    Under another loss than squares the first is a constant; others come from `small` and are polished under the loss,
-    and every TURN-th time atoms are turned to other modes.
+    Under another loss than squares the first grows from a constant; others come from `small` and are polished under
+    the loss, and every TURN-th is the best so far with atoms turned: on or off along another mode.
     """
     data, spec, rng, W = fit.data, fit.spec, s.rng(), s.columns
     if not isinstance(data, Weighted) or W.loss <= EXACT * data.squared_norm:
@@ -255,7 +255,7 @@ def move(fit: Fit, s: State) -> State:
 
 
 def ridge(fit: Fit, s: State) -> State:
-    """Polish once more; if entries are missing with a ridge by the noise, so that none of them explodes."""
+    """Polish once more if data are in memory; a ridge by the noise bounds what is fitted at missing entries."""
     data, spec, W = fit.data, fit.spec, s.columns
     if s.n_done or data.n_passes or W.loss <= EXACT * data.squared_norm:
         return s.at("neighbors" if spec.graphs else "result")
@@ -309,7 +309,7 @@ def end(fit: Fit, s: State) -> State:
 
 
 def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
-    """Return the pursuit's estimates with 0, 1, .. atoms as decompositions, a few sweeps later if `small` is not X."""
+    """Return the pursuit's estimates as decompositions, swept once over data that are `Weighted` or nonnegative."""
     data, found = fit.at_state(s).data, []
     for W in s.path:
         if not isinstance(W, Columns):
@@ -343,7 +343,7 @@ STEPS: dict[str, Callable[[Fit, State], State]] = {
 
 
 def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None) -> State:
-    """Make the steps of a fit, each shown to the callbacks and saved, until there is a result.
+    """Make the steps from a state on (the first, or a saved one) until there is a result; tell and save each.
 
     A callback that returns True ends the fit with the best so far, and so does Ctrl-C (a second one quits); one that
     returns "refine" ends the pursuit. Nothing more is written once a fit is cut short: the file keeps the full fit.
@@ -367,7 +367,7 @@ def run(fit: Fit, s: State, callbacks: Callbacks, checkpoint: Checkpoint | None)
             if answer and s.result is None:
                 is_cut = True
                 reason = {"stop": "stopped", "interrupt": "interrupted", "refine": "cut"}[answer]
-                s = replace(s if reason == "cut" else s.at("result"), stop_reason=reason)
+                s = replace(s if reason == "cut" else s.at("result"), stop_reason=reason)  # a reason ends the pursuit
     finally:
         for callback in callbacks:
             getattr(callback, "close", lambda: None)()

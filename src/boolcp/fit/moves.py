@@ -1,4 +1,4 @@
-"""The last search, where bits are uncertain: soft sweeps, and atoms that may be noise exchanged for better ones.
+"""The stage `last`, where bits are uncertain: soft sweeps, and atoms that may be noise exchanged for better ones.
 
 At high noise the bits of the small tensor have errors that a polish keeps, and atoms below the noise of every unfolding
 are not in the small tensor at all. A fit whose bits all clearly exceed the noise is left unchanged.
@@ -42,14 +42,14 @@ Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
 
 
 def moves_of(data: Storage, W: Columns) -> list[tuple[float, Move]]:
-    """Return the moves, each with the gain of the weakest atom, in units of noise, above which it is left out."""
+    """Return the moves, each with a level: it is skipped if every atom gains more, in units of `noise_gain`."""
     moves: list[tuple[float, Move]] = [
         (np.inf, soft_move),
         (WEAK, augmented_move),
         (np.inf, each_atom_move),
         (NOISY, exchange_move),
     ]
-    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]  # others take rank one, and many passes
+    return moves[: 1 if W.is_tied else 2 if data.n_passes else len(moves)]  # others need rank one, and many passes
 
 
 def lowest(*found: Columns) -> Columns:

@@ -28,7 +28,7 @@ class Spec:
     """What a fit depends on besides its data; the meaning of the parameters is explained in `BMP`."""
 
     n_atoms: int
-    modes: tuple[int, ...]
+    modes: tuple[int, ...]  # that atoms may be Boolean along
     atom_rank: int | None = 1  # None: dense blocks
     refine: bool = True  # False: Algorithm 1 as printed
     n_init: int | None = None
@@ -54,16 +54,16 @@ class AtomRecord:
 
 @dataclass(frozen=True)
 class State:
-    """The state of a fit after a step: begun again with it, the fit ends with the same bits."""
+    """The state of a fit after a step: resumed from it, the fit ends with the same result to the last digit."""
 
     seed: int
     stage: str = "pursuit"
     n_done: int = 0  # steps of the present stage
     path: tuple[Any, ...] = ()  # the pursuit's estimates with 0, 1, .. atoms: Columns, or BooleanCP for dense blocks
     history: tuple[AtomRecord, ...] = ()  # one for each atom of the pursuit
-    stop_reason: str = ""  # why the pursuit ended, if it has
+    stop_reason: str = ""  # why the pursuit ended or the fit was stopped, if so
     best: Columns | None = None  # the best columns so far
-    n_agree: int = 0  # how many starts reached them
+    n_agree: int = 0  # how many starts reached them; 0 if too few were made to tell
     rivals: tuple[Columns, ...] = ()  # other solutions with nearly the same loss
     scale: float = 0.0  # of the loss, once it is known: the threshold of Huber's, the floor of the logarithms of others
     has_met: bool = False  # whether `best` was swept over the data; before, it and its loss belong to `small`

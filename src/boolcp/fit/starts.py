@@ -27,10 +27,10 @@ FALL = 1e-6  # relative fall of the loss that ends a polish of complete data bef
 POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the polish of one start; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
-N_LONG, N_SHORT = 3, 20  # starts with as many (not tuned), and sweeps of most others; by other windows of recordings
+N_LONG, N_SHORT = 3, 20  # starts that take them all (not tuned), sweeps of most others; by other windows of recordings
 N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
 KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
-N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
+N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned; turned atoms times all atoms; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
@@ -119,8 +119,8 @@ def refined_start(
     """Return what start number `count` leads to: relaxed, rounded and polished, unless it ends far above a loss.
 
     The first is W, the pursuit's estimate. Starts of a matrix have bits in the span of its leading directions. Others
-    are eigenvectors of slice pencils, and random factors. If none agree, real factors that fit best are far from
-    Boolean: most of these starts are relaxed for a short time, which leads to a lower loss.
+    are eigenvectors of slice pencils, and random factors. If the first do not agree, real factors that fit best
+    are far from Boolean: most later starts are relaxed for a short time, which leads to a lower loss.
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
@@ -283,7 +283,7 @@ def observed_start(
 
 
 def tolerance(data: Storage, W: Columns) -> float:
-    """Return the relative fall of the loss that ends a polish; the last polish follows, and over gaps a ridge."""
+    """Return the relative fall of the loss that ends a polish before the last, which the stage `ridge` makes."""
     return FALL if isinstance(data, Complete) else max(POLISHED, small_fall(data, W))
 
 
@@ -307,7 +307,7 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
 
 
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
-    """Return the columns with atoms, of many a few by chance, turned to another Boolean mode if the loss falls."""
+    """Return the columns with atoms (of many, a few at random) turned to another Boolean mode if the loss falls."""
     for k in np.sort(rng.permutation(W.n_atoms)[: 1 + MAX_TURNED // (W.n_atoms + 1)]):
         for mode in spec.modes:
             if mode == W.boolean_mode[k]:

@@ -96,7 +96,7 @@ def relax(
 ) -> Columns:
     """Return the columns reached from W without the Boolean constraint, for a compressed tensor in its coordinates.
 
-    Sweeps end when the loss falls by less than `tol` |X|^2 and the part `fall` of itself; on a core when they gain
+    Sweeps end when the loss falls by less than `tol` |X|^2 plus the part `fall` of itself; on a core when they gain
     much less than one entry of the noise that the compression left out. A `ridge` adds that part of their mean diagonal
     to the equations, which keeps rows with few observed entries in bounds.
     """
@@ -137,8 +137,8 @@ def sweep(
 
     `choose` decides the bits of rows, along all modes or some; `best_bits` by default. Complete data is read for one
     mode only, the longest, which goes first: contracted with the factor found, it is small and has all that the other
-    modes need. With a `variance` of the noise, rows of their own equations have the ridge of `ridges`. Relaxed columns
-    are `tied` as others are.
+    modes need. With a `variance` of the noise, rows with equations of their own have the ridge of `ridges`. Relaxed
+    columns, which have no bits, are tied as those of `tied`.
     """
     PRESENT.beat()
     factors, order, source, is_changed = list(W.matrices), sweep_order(data), data, False

@@ -15,9 +15,9 @@ class Progress:
 
     Parameters
     ----------
-    stage : {"pursuit", "search", "polish", "observed", "last", "ridge"}
+    stage : {"pursuit", "search", "polish", "observed", "last", "ridge", "neighbors"}
         Atoms of the pursuit; starts of the refinement; sweeps over the data; starts over the observed entries; moves
-        of the last search, where bits are uncertain; sweeps with a ridge.
+        where bits are uncertain; the last polish; sweeps with neighbors.
     step : int
         Number of steps done in this stage.
     n_steps : int or None
