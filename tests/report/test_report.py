@@ -513,7 +513,7 @@ def test_atoms_that_pass_come_first_and_show_their_amplitudes(rng, tmp_path):
     W = replace(W, trust=replace(W.trust, amplitude=seen))
     page = written(W, tmp_path)
     assert [card["id"] for card in page.attributes("article")] == ["atom-2", "atom-0", "atom-1"]
-    assert [row[0] for row in page.tables[0][1:]] == ["atom 2", "atom 0", "atom 1"]
+    assert [row[0] for row in page.tables[0][1:]] == ["atom 2", "atom 0", "atom 1"] and "d'" in page.tables[0][0]
     bars, off, on = next(c for name, c in page.charts().items() if name.startswith("Atom 2, amplitude"))["data"]
     assert numbers(bars["y"]).sum() == len(seen[2]) and off["name"] == "off"
     assert numbers(on["x"])[np.argmax(numbers(on["y"]))] == pytest.approx(1, abs=0.05)
