@@ -11,6 +11,7 @@ import warnings
 from itertools import pairwise
 
 import numpy as np
+import real_data
 from common import fingerprint, on_processor, table, write, write_section
 from cp_tucker import CP
 from joblib import Memory, Parallel, delayed
@@ -417,14 +418,25 @@ RECORDINGS = {
     "spikes": {"boolean_modes": [2]},
     "anesthesia": {"boolean_modes": [0]},
 }
+SAMPLES = {"boolean_modes": [0], "mean": True}
+OTHERS = {  # whose samples are many and apart: not pixels of one picture, nor the conditions of IL2 and kinetic
+    "digits": (real_data.digits, SAMPLES),
+    "faces": (real_data.faces, SAMPLES),
+    "serology": (real_data.WHEELS["serology"], {"boolean_modes": [0]}),  # centered by its authors
+    "bikes": (real_data.days, SAMPLES),
+    "sst": (real_data.WHEELS["sst"], SAMPLES),
+    "heights": (real_data.WHEELS["heights"], SAMPLES),
+}
+UNORDERED = ("digits", "faces", "serology")  # the order of the file is that of classes, or means nothing
 
 
 def recurrence_run(name, split, n_atoms):
     """Return, for both halves of the trials, what is known of each atom and its best |cosine| in the other half."""
-    X, options = LOADERS[name](), RECORDINGS[name]
-    mode = options["boolean_modes"][0]
+    load, options = OTHERS[name] if name in OTHERS else (LOADERS[name], RECORDINGS[name])
+    X, mode = load(), options["boolean_modes"][0]
     order = np.random.default_rng([SEED, split]).permutation(X.shape[mode])
-    halves = [X.take(np.sort(places), axis=mode) for places in np.array_split(order, 2)]
+    parts = [places if name in UNORDERED else np.sort(places) for places in np.array_split(order, 2)]
+    halves = [X.take(places, axis=mode) for places in parts]
     fits = [(half, *judged(half, n_atoms, SEED + split, **options)) for half in halves]
     found = []
     for (half, W, known), (_, other, _) in (fits, fits[::-1]):
@@ -442,8 +454,9 @@ def recurrence_run(name, split, n_atoms):
 
 def recurrence(n_splits, n_atoms=8):
     """Yield how many atoms recur in a fit to the other half of the trials."""
-    tasks = [(name, split, n_atoms) for split in range(n_splits) for name in RECORDINGS]
-    rows = {name: [] for name in RECORDINGS}
+    names = [*RECORDINGS, *(name for name in OTHERS if name in real_data.available())]
+    tasks = [(name, split, n_atoms) for split in range(n_splits) for name in names]
+    rows = {name: [] for name in names}
     for name, found in runs(recurrence_run, tasks):
         rows[name] += found
         yield recurrence_table(rows, n_atoms)
@@ -455,8 +468,11 @@ def recurrence_table(rows, n_atoms):
         f"{n_atoms} atoms fitted to each of two random halves of the trials and assessed there alone; an atom recurs "
         "if the other half has one with |cosine| at least 0.7 in the units of the fit. `mean=True, noise='separable'` "
         "for EEG and ECoG, Boolean trials alone for spikes, Boolean channels for the power spectra, which have five "
-        "states. In each cell: how many recur, of how many atoms. *Replicate* is the label of `assess` (60 % of 8 fits "
-        "to three quarters); *halves* asks more: 75 % of 8 fits to halves, a rule found with other cuts."
+        "states; *all* are these six. Then data that are no recordings, whose samples (pictures, blood samples, days "
+        "of the week in a month, winters) are Boolean and halved, with `mean=True` unless they are centered; those "
+        "whose order in the file means nothing are in random order. In each cell: how many recur, of how many atoms. "
+        "*Replicate* is the label of `assess` (60 % of 8 fits to three quarters); *halves* asks more: 75 % of 8 fits "
+        "to halves, a rule found with other cuts."
     )
     groups = {
         "all": lambda r: r[:, 0] | True,
@@ -468,7 +484,9 @@ def recurrence_table(rows, n_atoms):
         "halves": lambda r: r[:, 3],
     }
     lines = []
-    for name, found in [*rows.items(), ("all", [one for some in rows.values() for one in some])]:
+    sums = {"all": RECORDINGS, "all others": OTHERS, "all twelve": rows}
+    sums = {name: [one for each in rows if each in some for one in rows[each]] for name, some in sums.items()}
+    for name, found in [*rows.items(), *sums.items()]:
         if found:
             known, recurs = np.array([f[:5] for f in found], dtype=bool), np.array([f[5] for f in found]) >= 0.7
             cells = [f"{np.sum(recurs[some(known)])} of {np.sum(some(known))}" for some in groups.values()]

@@ -178,6 +178,15 @@ def bikes():
     return standard(trips())
 
 
+def days():
+    """Return trips by bicycle on each day of the week in each month, standardized, day x station x hour (168, 270, 24).
+
+    The days of a week stand together, those of a month after those of the month before.
+    """
+    X = trips()
+    return standard(np.moveaxis(X.reshape(len(X), -1, X.shape[-1]), 1, 0))
+
+
 def climate(file, name):
     """Return a function that reads anomalies of winters, year x latitude x longitude, in the units of the places."""
 

@@ -498,10 +498,13 @@ def test_one_sentence_says_how_an_atom_may_be_read(rng):
     for changes, told in (
         ({}, "It passes all tests: it comes back in parts of the data, and it is on or off rather than graded."),
         ({"on_off": np.full(3, 2.0)}, "nothing shows two groups, on and off: its strength may be graded."),
-        ({"has_runs": np.ones(3, dtype=bool)}, "neighboring trials are alike: a slow state, or drift."),
+        ({"has_runs": np.ones(3, dtype=bool)}, "neighboring trials are alike: a slow state or drift."),
         ({"on_off": None, "stands_out": np.zeros(3, dtype=bool)}, "rather than graded was not tested."),
     ):
         assert sentence(replace(W, trust=replace(W.trust, **changes)), 0, {}).endswith(told)
+    W = as_tested(replace(W, atoms=(replace(W.atoms[1], z=np.arange(16) < 8), *W.atoms[1:])))
+    W = replace(W, trust=replace(W.trust, has_runs=np.ones(3, dtype=bool)))
+    assert sentence(W, 0, {}).endswith("neighboring channels are alike: not independent.")
 
 
 def test_atoms_that_pass_come_first_and_show_their_amplitudes(rng, tmp_path):
@@ -510,7 +513,7 @@ def test_atoms_that_pass_come_first_and_show_their_amplitudes(rng, tmp_path):
     W = replace(W, trust=replace(W.trust, amplitude=seen))
     page = written(W, tmp_path)
     assert [card["id"] for card in page.attributes("article")] == ["atom-2", "atom-0", "atom-1"]
-    assert [row[0] for row in page.tables[0][1:]] == ["atom 2", "atom 0", "atom 1"]
+    assert [row[0] for row in page.tables[0][1:]] == ["atom 2", "atom 0", "atom 1"] and "d'" in page.tables[0][0]
     bars, off, on = next(c for name, c in page.charts().items() if name.startswith("Atom 2, amplitude"))["data"]
     assert numbers(bars["y"]).sum() == len(seen[2]) and off["name"] == "off"
     assert numbers(on["x"])[np.argmax(numbers(on["y"]))] == pytest.approx(1, abs=0.05)

@@ -54,6 +54,8 @@ def test_a_planted_pattern_that_is_on_and_off_passes(noise, rng):
     assert (high - low) / spread > 4 and share == pytest.approx(z.mean(), abs=0.1)
     amplitude = W.trust.amplitude[0]
     assert amplitude[z].min() > amplitude[~z].max()
+    odds = (amplitude - (low + high) / 2) * (high - low) / spread**2 + np.log(share / (1 - share))
+    np.testing.assert_allclose(W.trust.odds[0], np.where(z, odds, -odds))  # bits are judged by the groups
     assert W.summary().splitlines()[2].split()[0] == "0"  # what passes comes first
 
 
@@ -171,16 +173,6 @@ def test_on_off_needs_two_groups_of_some_size(rng):
     assert all(two_groups(hump).evidence < 10 for hump in humps)
     assert is_on_off(20.0, 10, 200) and not is_on_off(20.0, 9, 200) and not is_on_off(20.0, 4, 20)
     assert not is_on_off(9.0, 50, 100) and np.isnan(two_groups(np.zeros(50)).evidence)
-
-
-def test_bits_of_an_atom_that_is_on_off_are_judged_by_its_groups(rng):
-    z = rng.random(60) < 0.4
-    W = assessed(planted(4.0 * z, rng), 1)
-    groups, amplitude = W.trust.groups[0], W.trust.amplitude[0]
-    low, high, spread, share = groups
-    odds = (amplitude - (low + high) / 2) * (high - low) / spread**2 + np.log(share / (1 - share))
-    if boolcp.verdicts(W)[0].is_on_off:
-        np.testing.assert_allclose(W.trust.odds[0], np.where(W.atoms[0].z, odds, -odds))
 
 
 def test_what_is_wrong_is_named(rng):

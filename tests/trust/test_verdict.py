@@ -10,6 +10,7 @@ from samples import as_tested, random_atom, tensor
 import boolcp
 from boolcp import checks
 from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.labels import Labels
 from boolcp.trust.verdict import closing_words, is_noise
 
 SHAPE = (10, 5, 4)
@@ -94,22 +95,12 @@ def test_a_baseline_is_named_but_is_nothing_to_warn_of():
     assert boolcp.degeneracy(twice).faults == ("nearly the same as atom 1", "nearly the same as atom 0")
 
 
-def canceled_by_three(rng):
-    """Return an atom and three others with a cosine of -0.4, which are orthogonal to each other."""
-    columns = np.linalg.qr(rng.standard_normal((5, 5)))[0].T
-    others = [-0.4 * columns[0] + np.sqrt(1 - 0.4**2) * (V @ columns[1:4]) for V in simplex()]
-    z, time = np.arange(10) < 5, np.ones((4, 1)) / 2
-    return BooleanCP(SHAPE, [Atom(0, z, (column[:, None], time)) for column in (columns[0], *others)], np.ones(4))
-
-
-def simplex():
-    """Return three unit vectors with inner products of -0.16 / (1 - 0.16)."""
-    gram = np.full((3, 3), -0.16 / 0.84) + (1 + 0.16 / 0.84) * np.eye(3)
-    return np.linalg.cholesky(gram)
-
-
 def test_an_atom_that_several_others_cancel_together_is_named(rng):
-    W = canceled_by_three(rng)
+    """Three atoms have a cosine of -0.4 with it, and are orthogonal to each other."""
+    columns, z, time = np.linalg.qr(rng.standard_normal((5, 5)))[0].T, np.arange(10) < 5, np.ones((4, 1)) / 2
+    simplex = np.linalg.cholesky(np.full((3, 3), -0.16 / 0.84) + (1 + 0.16 / 0.84) * np.eye(3))
+    others = [-0.4 * columns[0] + np.sqrt(1 - 0.4**2) * (V @ columns[1:4]) for V in simplex]
+    W = BooleanCP(SHAPE, [Atom(0, z, (column[:, None], time)) for column in (columns[0], *others)], np.ones(4))
     G = W.inner_products() / 5
     assert G[0, 1:] == pytest.approx(-0.4) and G[1, 2] == pytest.approx(0, abs=1e-12)
     found, text = boolcp.degeneracy(W), "largely canceled by the other atoms together"
@@ -176,6 +167,17 @@ def test_verdicts_say_what_is_known(rng):
     assert not few.is_on_off and "not shown to be on/off" in few.text, "a group of two is a handful of outliers"
 
 
+def test_words_fit_the_modes_that_they_are_said_of():
+    X = tensor((12, 9, 20), 1, boolean_modes=[0])
+    W = replace(boolcp.decompose(X, 1, random_state=0), labels=Labels(("channel", "time", "trial")))
+    W = boolcp.assess(X, W, n_parts=2, random_state=0)  # fits to parts of the trials, of an atom along channels
+    text = W.summary()
+    assert "share of 2 fits to three quarters of the trials in which" in text and "No atom passes" not in text
+    assert "on/off is tested along trial alone: boolean_modes=['trial'] asks for atoms there." in text
+    runs = replace(W, trust=replace(as_tested(W).trust, has_runs=np.ones(1, dtype=bool)))
+    assert boolcp.verdicts(runs)[0].text.endswith("comes in runs along channel (not independent)")
+
+
 def test_nothing_is_said_about_the_uniqueness_of_noise(rng):
     X = rng.standard_normal((14, 15, 16))
     W = boolcp.decompose(X, 3, n_init=2, random_state=0)
@@ -191,12 +193,15 @@ def test_nothing_is_said_about_the_uniqueness_of_noise(rng):
 def test_assess_fills_in_what_is_known():
     X = tensor((12, 13, 40), n_atoms=2, noise=0.5, boolean_modes=[2])
     W = boolcp.decompose(X, 2, boolean_modes=[2], random_state=0)
-    assert W.trust.p_value is None and W.trust.replication is None
+    assert W.trust.p_value is W.replication is W.on_off is replace(W, trust=None).on_off is None
     full = boolcp.assess(X, replace(W, trust=None), n_parts=4, random_state=0)
-    assert full.trust.replication.tolist() == [1.0, 1.0] and full.trust.same_bits.min() > 0.99
+    assert full.replication.tolist() == [1.0, 1.0] and full.trust.same_bits.min() > 0.99
     assert full.trust.parts == "4 fits to three quarters of mode 2"
-    table = full.to_dataframe()
+    table, found = full.to_dataframe(), full.on_off
     assert {"sure_bits", "replication", "on_off", "degeneracy", "verdict"} <= set(table.columns)
+    np.testing.assert_array_equal(table[["mean_off", "mean_on", "d_prime"]].T, [found.low, found.high, found.d_prime])
+    np.testing.assert_allclose([found.low, found.high], [[0, 0], [1, 1]], atol=0.3)
+    assert found.evidence.min() > 10 and f"(d' {found.d_prime[0]:.1f})" in table["verdict"][0]
     text = full.summary()
     assert "replication" in text and "three quarters of mode 2" in text and "boolcp.assess" not in text
     assert "comes back in 100 % of the parts, on/off" in full._repr_html_()

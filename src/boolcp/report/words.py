@@ -21,7 +21,7 @@ from boolcp.result.summary import percent
 from boolcp.result.trust import Trust, p_text, rival_words, sure_share
 from boolcp.trust.degeneracy import degeneracy
 from boolcp.trust.replication import ALIKE
-from boolcp.trust.verdict import Verdict, is_noise, next_words, verdicts
+from boolcp.trust.verdict import Verdict, is_noise, next_words, runs_words, verdicts
 
 MAX_NAMES, MAX_RUNS = 60, 30  # entries, and runs of entries, that a card lists
 MAX_LISTED, MAX_STRETCHES, MAX_GROUPS_TOLD = 8, 2, 4  # entries, runs and groups that a sentence lists
@@ -96,10 +96,11 @@ def plain_words(W: BooleanCP, k: int, verdict: Verdict) -> str:
     if verdict.is_on_off is False:
         return "It comes back, but nothing shows two groups, on and off: its strength may be graded"
     if verdict.is_on_off and W.trust and W.trust.has_runs is not None and W.trust.has_runs[k]:
-        return f"It comes back, but neighboring {modes.plural(W, W.atoms[k].mode)} are alike: a slow state, or drift"
+        return f"It comes back, but neighboring {modes.plural(W, W.atoms[k].mode)} are alike: {runs_words(W, k)}"
     if degeneracy(W).reasons[k]:
-        is_news = not W.atoms[k].is_baseline
-        return f"Do not read it alone: {verdict.text}" if is_news else "It comes back in parts of the data"
+        return (
+            "It comes back in parts of the data" if W.atoms[k].is_baseline else f"Do not read it alone: {verdict.text}"
+        )
     return "It comes back in parts of the data; whether it is on or off rather than graded was not tested"
 
 
@@ -185,6 +186,7 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
     """Return what is known about the atoms: heading, explanation, and for each a text and the number to sort by."""
     known, sure, what, rough = W.trust or Trust(), sure_share(W), summary.explained_word(W), partial(percent, digits=0)
     alone, unique = (W.explained_alone(), W.explained_unique()) if summary.has_shares(W) else (None, None)
+    apart = W.on_off and W.on_off.d_prime
     sure = sure if sure is None else np.where(is_noise(W), np.nan, sure)  # the bits of an atom of noise mean nothing
     proved = np.array([atom.certificate for atom in W.atoms], dtype=float)
     tested = "is the atom more than noise that is independent between slices (false discoveries controlled)"
@@ -196,6 +198,7 @@ def atom_columns(W: BooleanCP) -> list[tuple[str, str, list[str], list[float]]]:
         ("replication", f"share of {known.parts} that find its pattern again", known.replication, rough),
         ("sessions", "share of the sessions in which a fit to that session alone finds it again", again, rough),
         ("on/off", groups, known.on_off, lambda x: "-" if np.isnan(x) else f"{x:.0f}"),
+        ("d'", "distance of the groups in standard deviations", apart, lambda x: "-" if np.isnan(x) else f"{x:.1f}"),
         ("p", tested, known.p_adjusted, lambda p: "-" if np.isnan(p) else p_text(p)),
         ("alone", f"share of the {what} that the atom explains by itself", alone, percent),
         ("unique", f"share of the {what} lost without the atom", unique, lambda x: "> 100 %" if x > 1 else percent(x)),
@@ -273,8 +276,7 @@ def describe_fit(W: BooleanCP, provenance: dict[str, Any], residual: Any = None)
     if summary.has_shares(W) and W.deviance is None:
         pairs.append(("Relative error", f"{np.sqrt(max(1 - W.explained(), 0.0)):.4f}"))
     pairs += [("Note", "stopped early: a valid but partial result")] if provenance.get("is_partial") else []
-    reason = provenance.get("stop_reason")
-    pairs += [("The pursuit stopped because", reason)] if reason else []
+    pairs += [("The pursuit stopped because", reason)] if (reason := provenance.get("stop_reason")) else []
     if residual is not None:
         edges = ", ".join(f"{modes.mode_text(W, n)} {edge:.3f}" for n, edge in enumerate(residual.structure))
         lags = ", ".join(f"{modes.mode_text(W, n)} {lag:+z.2f}" for n, lag in enumerate(residual.lag_correlation))

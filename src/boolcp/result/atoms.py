@@ -500,6 +500,19 @@ class BooleanCP:
             raise ValueError("The confidence of bits needs the data: fit it, or call W = boolcp.assess(X, W).")
         return tuple(np.exp(-np.logaddexp(0.0, -each)) for each in self.trust.odds)
 
+    @property
+    def replication(self) -> np.ndarray | None:
+        """Return the share of fits to parts of the data in which each pattern comes back, (K,); None until `assess`."""
+        return None if self.trust is None else self.trust.replication
+
+    @property
+    def on_off(self) -> Any:
+        """Return the `evidence` for on/off, means `low` and `high`, and `d_prime`, (K,) each; None until `assess`."""
+        from boolcp.trust.on_off import OnOff
+
+        known = self.trust or Trust()
+        return None if known.groups is None else OnOff(known.on_off, *known.groups.T)
+
     def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:
         """Return the bits whose confidence is below a limit, the least certain first."""
         found = []

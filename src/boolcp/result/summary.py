@@ -24,8 +24,7 @@ def summary(W: "BooleanCP") -> str:
     cells = [[side(cell, width) for side, cell, width in zip(sides, row, widths, strict=True)] for row in rows]
     head, *lines = ["  ".join(row).rstrip() for row in cells]
     atoms, baselines = _apart(W, lines)
-    apart = [BASELINES, *baselines] if baselines else []
-    return "\n".join([_title(W), head, *atoms, *apart, *_closing_words(W)])
+    return "\n".join([_title(W), head, *atoms, *[BASELINES] * bool(baselines), *baselines, *_closing_words(W)])
 
 
 def html_text(W: "BooleanCP") -> str:
@@ -109,8 +108,8 @@ def _closing_words(W: "BooleanCP") -> list[str]:
     from boolcp.trust.verdict import closing_words
 
     known, certificates = W.trust or Trust(), [atom.certificate for atom in W.atoms]
-    said = [f"{W.n_parameters} parameters and {W.n_bits} bits for {math.prod(W.shape)} entries.", mean_words(W)]
-    said.append(asked_words(W))
+    sizes = f"{W.n_parameters} parameters and {W.n_bits} bits for {math.prod(W.shape)} entries."
+    said = [sizes, mean_words(W), asked_words(W)]
     if certificates and not np.isnan(certificates).any():
         which = "its bits reach" if W.n_atoms == 1 else "the bits of every atom reach"
         said.append(f"Proved: {which} at least {proved_percent(min(certificates))} of the best possible score.")

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, fields
 from typing import Any
 
 import numpy as np
@@ -20,8 +20,7 @@ PREFIX = "boolcp_"
 def to_dataframe(W: BooleanCP) -> Any:
     """Return one row for each atom as a pandas DataFrame: mode, ones, rank, weight, shares of variance, trust."""
     pandas = load_extra("pandas", "files")
-    table = atom_table(W)
-    ranks = ["block" if atom.rank is None else atom.rank for atom in W.atoms]
+    table, ranks = atom_table(W), [atom.rank or "block" for atom in W.atoms]
     sizes = [W.shape[atom.mode] for atom in W.atoms]
     columns = {"boolean_mode": table.pop("boolean_mode"), "n_ones": table.pop("n_ones"), "size": sizes, "rank": ranks}
     return pandas.DataFrame(columns | table, index=pandas.RangeIndex(W.n_atoms, name="atom"))
@@ -32,7 +31,7 @@ def atom_table(W: BooleanCP) -> dict[str, np.ndarray]:
     from boolcp.trust.degeneracy import degeneracy
     from boolcp.trust.verdict import verdicts
 
-    dims, known = mode_names(W), W.trust or Trust()
+    dims, known, found = mode_names(W), W.trust or Trust(), W.on_off
     table = {
         "weight": np.asarray(W.weights),
         "boolean_mode": np.array([dims[atom.mode] for atom in W.atoms], dtype=str),
@@ -43,6 +42,9 @@ def atom_table(W: BooleanCP) -> dict[str, np.ndarray]:
         "sure_bits": sure_share(W),
         "replication": known.replication,
         "on_off": known.on_off,
+        "mean_off": found and found.low,
+        "mean_on": found and found.high,
+        "d_prime": found and found.d_prime,
         "p_value": known.p_value,
         "p_adjusted": known.p_adjusted,
         "degeneracy": degeneracy(W).score,
@@ -103,9 +105,8 @@ def to_xarray(W: BooleanCP) -> Any:
         for k, atom in enumerate(W.atoms):  # nan for atoms that are real along the mode
             empty = (atom.mode, "atom"), np.full((len(atom.z), W.n_atoms), np.nan)
             table.setdefault(f"{name}_{dims[atom.mode]}", empty)[1][:, k] = columns[k]
-    for name, values in by_atom.items():
-        if values is not None:
-            table[name] = ("atom", f"{name}_column")[: np.ndim(values)], np.asarray(values)
+    known = {name: np.asarray(values) for name, values in by_atom.items() if values is not None}
+    table |= {name: (("atom", f"{name}_column")[: values.ndim], values) for name, values in known.items()}
     used, prefix = {*labels.dims, *labels.coords, *labels.extra}, ""
     while used & {*table, "atom", "term", "other_atom"} if not prefix else any(n.startswith(prefix) for n in used):
         prefix = f"{prefix}_" if prefix else PREFIX
@@ -168,22 +169,19 @@ def from_xarray(dataset: Any) -> BooleanCP:
         parts["trust"] = Trust(**known)
     if header["deviance"] is not None:
         parts["deviance"] = Deviance(**header["deviance"] | {"without": np.array(header["deviance"]["without"], float)})
-    noise = {n: arrays[f"noise_{dim}"] for n, dim in enumerate(dims) if f"noise_{dim}" in arrays}
+    noise = [n for n, dim in enumerate(dims) if f"noise_{dim}" in arrays]
     if noise:
         parts["noise"] = Noise({n: _take(arrays, f"noise_{dims[n]}", (shape[n],) * 2, "f") for n in noise})
-    parts["parameters"] = header["parameters"]
-    norm2 = None if header["data_norm2"] is None else float(header["data_norm2"])
-    W = BooleanCP(shape, atoms, weights, data_norm2=norm2, undetermined=undetermined or None, **parts)
     if header["is_labelled"]:
-        W = replace(W, labels=labels_of(dataset.coords, dims, header["name"], header["unit"]))
-    return W
+        parts["labels"] = labels_of(dataset.coords, dims, header["name"], header["unit"])
+    norm2 = None if header["data_norm2"] is None else float(header["data_norm2"])
+    parts |= {"parameters": header["parameters"], "undetermined": undetermined or None}
+    return BooleanCP(shape, atoms, weights, data_norm2=norm2, **parts)
 
 
 def to_plain(value: Any) -> Any:
     """Return a number, list or text for a value that JSON does not know."""
-    if isinstance(value, np.generic):
-        return value.item()
-    return value.tolist() if isinstance(value, np.ndarray) else repr(value)
+    return value.tolist() if isinstance(value, np.ndarray | np.generic) else repr(value)
 
 
 def _take(arrays: Mapping[str, np.ndarray], name: str, shape: Any, kinds: str, *, is_finite: bool = True) -> np.ndarray:

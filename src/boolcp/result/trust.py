@@ -96,8 +96,8 @@ class Trust:
     p_value, p_adjusted : ndarray of shape (K,)
         Of the test whether the atom is more than noise that is independent between slices, and with the false discovery
         rate controlled over the atoms; NaN where there is no such test.
-    parts : str
-        Which fits: their number, the scheme and the mode.
+    parts, split_mode : str, int
+        Which fits: their number, the scheme and the mode; the mode itself, along which alone on/off is tested.
     n_agree, n_rivals, n_asked : int
         How many starts of the search led to the solution (0 if unknown), how many other solutions with other atoms had
         a loss higher by at most 0.5 %, and how many atoms were asked for if fewer were found (otherwise 0).
@@ -106,8 +106,8 @@ class Trust:
     --------
     >>> X = boolcp.datasets.make_boolean_cp((8, 9, 10), 2, noise=1, random_state=0).X
     >>> trust = boolcp.decompose(X, 2, random_state=0).trust
-    >>> [len(odds) for odds in trust.odds], round(trust.sigma, 1), trust.replication
-    ([9, 8], 1.0, None)
+    >>> [len(odds) for odds in trust.odds], len(trust.take([1]).odds), round(trust.sigma, 1), trust.replication
+    ([9, 8], 1, 1.0, None)
     """
 
     odds: tuple[np.ndarray, ...] | None = None
@@ -125,22 +125,16 @@ class Trust:
     p_value: np.ndarray | None = None
     p_adjusted: np.ndarray | None = None
     parts: str = ""
+    split_mode: int | None = None
     n_agree: int = 0
     n_rivals: int = 0
     n_asked: int = 0
 
     def take(self, positions: Sequence[int] | np.ndarray) -> "Trust":
-        """Return the measures of some of the atoms.
-
-        Examples
-        --------
-        >>> boolcp.Trust(replication=np.array([1.0, 0.5])).take([1]).replication.tolist()
-        [0.5]
-        """
+        """Return the measures of some of the atoms."""
         some: dict[str, Any] = {}
         for name in (*BITS, *ATOMS):
-            values = getattr(self, name)
-            if values is not None:
+            if (values := getattr(self, name)) is not None:
                 some[name] = tuple(values[k] for k in positions) if isinstance(values, tuple) else values[positions]
         return replace(self, **some)
 

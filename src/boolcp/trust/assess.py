@@ -40,7 +40,7 @@ def assess(X: Any, W: Any, *, mask: Any = None, weights: Any = None, random_stat
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=1, random_state=0)
     >>> W = boolcp.decompose(X, 3, boolean_modes=[2], random_state=0)
     >>> W = boolcp.assess(X, W, n_parts=4, random_state=0)
-    >>> W.trust.replication.tolist()
+    >>> W.replication.tolist()
     [1.0, 1.0, 0.0]
     """
     if isinstance(W, int):
@@ -54,8 +54,7 @@ def assess(X: Any, W: Any, *, mask: Any = None, weights: Any = None, random_stat
     evidence = judge(storage, atoms)
     atoms = atoms if W.deviance is not None else certify.with_system(atoms, storage)
     kept = {} if W.trust is None else {name: getattr(W.trust, name) for name in OF_THE_FIT}
-    known = {"sigma": evidence.sigma, "stands_out": stands_out(atoms, evidence.sigma)}
-    W = replace(W, trust=Trust(log_odds(atoms, evidence), **known, **kept))
+    W = replace(W, trust=Trust(log_odds(atoms, evidence), evidence.sigma, stands_out(atoms, evidence.sigma), **kept))
     how |= {"mask": mask, "weights": weights, "random_state": random_state}
     W = replication(X, W, **how).decomposition
     labels = further_of(W, unit_mode(W, how.get("mode")), "session")

@@ -6,7 +6,7 @@ normal, heavy-tailed (Student) or skewed (normal plus exponential). Schwarz's cr
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from scipy.optimize import minimize
@@ -21,7 +21,7 @@ N_STEPS, FLOOR = 200, 0.01  # of expectation maximization; variance of a group o
 class OnOff(NamedTuple):
     """Two groups of amplitudes: means, standard deviation, share of the upper one, and the evidence for them.
 
-    It is the BIC of the best single hump minus that of two groups.
+    It is the BIC of the best single hump minus that of two groups. Numbers, or arrays with one for each atom.
 
     Examples
     --------
@@ -32,11 +32,16 @@ class OnOff(NamedTuple):
     [True, False]
     """
 
-    evidence: float
-    low: float
-    high: float
-    spread: float
-    share: float
+    evidence: Any
+    low: Any
+    high: Any
+    spread: Any
+    share: Any
+
+    @property
+    def d_prime(self) -> Any:
+        """Return the distance of the groups in standard deviations."""
+        return (self.high - self.low) / self.spread
 
     def log_odds(self, a: np.ndarray) -> np.ndarray:
         """Return the log odds that amplitudes belong to the upper group."""

@@ -91,11 +91,9 @@ def fit_quietly(model: BMP, *data: Any, **how: Any) -> BMP:
 
 def fit_part(data: Repeat, mode: int, places: np.ndarray | None, seed: Any) -> BMP:
     """Return the model fitted to some slices along one mode, or to all."""
-    parts = [data.values, data.observed, data.weights]
+    parts, model = [data.values, data.observed, data.weights], clone(data.model).set_params(random_state=seed)
     if places is not None:
         parts = [A if A is None else A.take(places, axis=mode) for A in parts]
-    model = clone(data.model).set_params(random_state=seed)
-    if places is not None:
         model.set_params(adjacency=part_of(model.adjacency, mode, places, data.values.shape))
     return fit_quietly(model, parts[0], mask=parts[1], weights=parts[2])
 

@@ -15,13 +15,12 @@ from numpy.random import Generator
 
 from boolcp import checks
 from boolcp.metrics import match
-from boolcp.plotting.mode_labels import further_of, mode_text
+from boolcp.plotting.mode_labels import further_of, is_named, mode_text, plural
 from boolcp.result.atoms import Atom, BooleanCP, pattern
 from boolcp.result.trust import Trust
 from boolcp.trust.on_off import is_on_off, two_groups
 from boolcp.trust.repeated_fits import Repeat, fit_part, prepare, run_all, table_text, unit_mode
 
-SCHEMES = ("quarters", "halves", "sessions", "seeds")
 WORDS = {
     "quarters": "to three quarters of {}",
     "halves": "to halves of {}",
@@ -57,8 +56,9 @@ class Replication:
     Examples
     --------
     >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 60), 2, boolean_modes=[2], noise=0.5, random_state=0)
-    >>> boolcp.replication(X, 2, boolean_modes=[2], n_parts=4, random_state=0)
-    Replication(4 fits to three quarters of mode 2; atoms come back in 100 %, 100 %)
+    >>> found = boolcp.replication(X, 2, boolean_modes=[2], n_parts=4, random_state=0)
+    >>> found, len(found.summary().splitlines())
+    (Replication(4 fits to three quarters of mode 2; atoms come back in 100 %, 100 %), 4)
     """
 
     decomposition: BooleanCP
@@ -68,14 +68,7 @@ class Replication:
     mode: int
 
     def summary(self) -> str:
-        """Return a table as text: how often each atom came back, how alike, its bits, and whether it is on/off.
-
-        Examples
-        --------
-        >>> X = boolcp.datasets.make_boolean_cp((8, 9, 20), 1, boolean_modes=[2], noise=0.1, random_state=0).X
-        >>> boolcp.replication(X, 1, boolean_modes=[2], n_parts=1, random_state=0).summary().splitlines()[0]
-        'replication in 1 fit to three quarters of mode 2'
-        """
+        """Return a table as text: how often each atom came back, how alike, its bits, and whether it is on/off."""
         W, known = self.decomposition, self.decomposition.trust
         assert known is not None and known.same_bits is not None and known.on_off is not None
         rows = [["atom", "came back", "cosine", "same bits", "on/off"]]
@@ -148,7 +141,7 @@ def replication(
        1      100 %   1.000      100 %   196.4
        2        0 %   0.299          -       -
     """
-    checks.check_choice(scheme, "scheme", SCHEMES)
+    checks.check_choice(scheme, "scheme", tuple(WORDS))
     checks.check_integer(n_parts, "n_parts", 1)
     rng, seed = checks.make_generator(random_state).spawn(2)
     data, W = prepare(replication, X, W, options, mask=mask, weights=weights, seed=seed)
@@ -157,8 +150,13 @@ def replication(
     draws = draw_parts(data.values.shape[at], scheme, n_parts, sessions, rng)
     models = run_all(fit_part, [(data, at, places, one) for places, one in draws], n_jobs, verbose)
     fits = [model.decomposition_ for model in models]
-    over = f"{len(fits)} fit{'s' * (len(fits) != 1)} {WORDS[scheme].format(mode_text(W, at))}"
-    return compare(data, W, at, [places for places, _ in draws], fits, over)
+    return compare(data, W, at, [places for places, _ in draws], fits, fits_text(len(fits), scheme, W, at))
+
+
+def fits_text(n: int, scheme: str, W: BooleanCP, mode: int) -> str:
+    """Return how many fits there are, and to which data."""
+    what = f"the {plural(W, mode)}" if is_named(W, mode) else mode_text(W, mode)
+    return f"{n} fit{'s' * (n != 1)} {WORDS[scheme].format(what)}"
 
 
 def draw_parts(
@@ -220,10 +218,9 @@ def compare(
     share = np.mean(cosine >= ALIKE, axis=0)
     same_bits = np.array([np.nanmean(c) if np.isfinite(c).any() else np.nan for c in same.T])
     trust = judged(W, mode, held_out, p_values, replace(W.trust or Trust(), replication=share, same_bits=same_bits))
-    if "single sessions" in over:
-        trust = replace(trust, by_session=cosine.T)
+    alone: dict[str, Any] = {"by_session": cosine.T} if "single sessions" in over else {}
     patterns = tuple(mean / max(float(np.linalg.norm(mean)), 1e-300) for mean in means)
-    return Replication(replace(W, trust=replace(trust, parts=over)), cosine, share, patterns, mode)
+    return Replication(replace(W, trust=replace(trust, parts=over, **alone)), cosine, share, patterns, mode)
 
 
 def calmed(V: BooleanCP, j: int, bases: Mapping[int, np.ndarray]) -> Atom:
@@ -275,8 +272,7 @@ def judged(W: BooleanCP, mode: int, held_out: np.ndarray, p_values: np.ndarray, 
         p[k] = np.nan if runs[k] else np.minimum(1.0, 2 * np.median(p_values[:, k]))
         n_smaller = min(atom.n_ones, len(atom.z) - atom.n_ones)
         if odds is not None and is_on_off(found.evidence, n_smaller, len(atom.z)):
-            sign = np.where(atom.z, 1.0, -1.0)
-            odds[k] = np.where(known, sign * found.log_odds(np.where(known, a, 0.0)), odds[k])
+            odds[k] = np.where(known, np.where(atom.z, 1, -1) * found.log_odds(np.where(known, a, 0.0)), odds[k])
     tested, adjusted = np.isfinite(p), p.copy()
     if tested.any():
         adjusted[tested] = scipy.stats.false_discovery_control(p[tested])
@@ -290,6 +286,7 @@ def judged(W: BooleanCP, mode: int, held_out: np.ndarray, p_values: np.ndarray, 
         has_runs=runs,
         p_value=p if tested.any() else None,
         p_adjusted=adjusted if tested.any() else None,
+        split_mode=mode,
     )
 
 

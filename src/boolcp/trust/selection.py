@@ -8,9 +8,8 @@ import numpy as np
 
 from boolcp import checks
 from boolcp.checks import BoolcpWarning
-from boolcp.plotting.mode_labels import mode_text
 from boolcp.trust.repeated_fits import fit_part, prepare, run_all, table_text, unit_mode
-from boolcp.trust.replication import OFTEN, WORDS, compare, draw_parts
+from boolcp.trust.replication import OFTEN, compare, draw_parts, fits_text
 
 
 @dataclass(frozen=True, eq=False)
@@ -28,9 +27,12 @@ class Selection:
 
     Examples
     --------
-    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, noise=0.5, random_state=0)
-    >>> boolcp.select_n_atoms(X, 3, n_parts=4, random_state=0)
-    Selection(n_atoms=2 of at most 3, 4 fits to halves of mode 2)
+    >>> shares = (np.array([1.0]), np.array([1.0, 0.25]))
+    >>> print(boolcp.Selection(1, shares, "8 fits to halves of the trials").summary())
+    atoms that come back in 8 fits to halves of the trials
+    atoms  come back  least often
+        1          1        100 %  <- chosen
+        2          1         25 %
     """
 
     n_atoms: int
@@ -48,17 +50,7 @@ class Selection:
         return self.n_atoms == len(self.shares)
 
     def summary(self) -> str:
-        """Return the table as text: for each number of atoms how many come back, and the least share of the fits.
-
-        Examples
-        --------
-        >>> shares = (np.array([1.0]), np.array([1.0, 0.25]))
-        >>> print(boolcp.Selection(1, shares, "8 fits to halves of trial").summary())
-        atoms that come back in 8 fits to halves of trial
-        atoms  come back  least often
-            1          1        100 %  <- chosen
-            2          1         25 %
-        """
+        """Return the table as text: for each number of atoms how many come back, and the least share of the fits."""
         rows = [["atoms", "come back", "least often"]]
         for k, (share, n) in enumerate(zip(self.shares, self.n_replicated, strict=True), start=1):
             rows.append([str(k), str(n), f"{100 * share.min(initial=1.0):.0f} %"])
@@ -107,14 +99,13 @@ def select_n_atoms(
     checks.check_integer(max_atoms, "max_atoms", 1)
     checks.check_integer(n_parts, "n_parts", 1)
     rng, seed, other = checks.make_generator(random_state).spawn(3)
-    given = {"mask": mask, "weights": weights}
-    data, W = prepare(select_n_atoms, X, int(max_atoms), options, **given, seed=seed)
+    data, W = prepare(select_n_atoms, X, int(max_atoms), options, mask=mask, weights=weights, seed=seed)
     data = data._replace(model=data.model.set_params(n_atoms=int(max_atoms)))
     at = unit_mode(W, mode)
     draws = draw_parts(data.values.shape[at], "halves", n_parts, None, rng)
     tasks: list[Any] = [(data, at, None, other), *((data, at, places, one) for places, one in draws)]
     whole, *paths = [model.path_ for model in run_all(fit_part, tasks, n_jobs, verbose)]
-    over = f"{n_parts} fits {WORDS['halves'].format(mode_text(W, at))}"
+    over = fits_text(n_parts, "halves", W, at)
     shares = []
     for k in range(1, len(whole)):
         parts = [path[min(k, len(path) - 1)] for path in paths]

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from boolcp.plotting.mode_labels import mode_text
+from boolcp.plotting.mode_labels import has_names, is_unordered, mode_text
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.trust import Trust, p_text
 from boolcp.trust.degeneracy import degeneracy
@@ -58,22 +58,19 @@ def verdicts(W: BooleanCP) -> tuple[Verdict, ...]:
 def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     """Return the verdict on one atom: what speaks for it, then what speaks against it."""
     known, atom = W.trust or Trust(), W.atoms[k]
-    good: list[str] = []
-    bad = [reason] if reason else []
+    good, bad = list[str](), [reason] * bool(reason)
     replicates = on_off = significant = None
     has_runs = known.has_runs is not None and bool(known.has_runs[k])
     if known.replication is not None:
         replicates = bool(known.replication[k] >= OFTEN)
         words = f"comes back in {100 * known.replication[k]:.0f} % of the parts"
         (good if replicates else bad).append(words if replicates else words.replace("comes", "not replicated: comes"))
-    is_known = known.on_off is not None and np.isfinite(known.on_off[k]) and not atom.is_baseline
-    if replicates and is_known and known.on_off is not None and known.groups is not None:
+    if replicates and known.on_off is not None and np.isfinite(known.on_off[k]) and not atom.is_baseline:
         on_off = is_on_off(float(known.on_off[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
-        low, high, spread, _ = known.groups[k]
-        shown = f"on/off (d' {(high - low) / spread:.1f})" if on_off else "not shown to be on/off"
+        shown = f"on/off (d' {W.on_off.d_prime[k]:.1f})" if on_off else "not shown to be on/off"
         (good if on_off else bad).append(shown)
         if has_runs:
-            bad.append(f"comes in runs along {mode_text(W, atom.mode)} (a slow state or drift)")
+            bad.append(f"comes in runs along {mode_text(W, atom.mode)} ({runs_words(W, k)})")
     if known.p_adjusted is not None and np.isfinite(known.p_adjusted[k]):
         significant = bool(known.p_adjusted[k] <= ALPHA)
         if not significant and replicates is not False and not on_off:  # signed ranks of a quarter have little power
@@ -85,20 +82,24 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
     return Verdict(replicates, on_off, significant, passes, "; ".join(filter(None, [", ".join(good), ", ".join(bad)])))
 
 
+def runs_words(W: BooleanCP, k: int) -> str:
+    """Say what it means that neighbors are alike: along channels, or entries that have names, it is not drift."""
+    return (
+        "not independent" if is_unordered(W, mode := W.atoms[k].mode) or has_names(W, mode) else "a slow state or drift"
+    )
+
+
 def is_noise(W: BooleanCP) -> np.ndarray:
     """Return which atoms may be noise by all tests made, (K,)."""
-    judged = verdicts(W)
-    doubts = [not one.passes and (one.is_significant is False or one.replicates is False) for one in judged]
-    return np.array(doubts, dtype=bool)
+    return np.array([not v.passes and (v.is_significant is False or v.replicates is False) for v in verdicts(W)], bool)
 
 
 def closing_words(W: BooleanCP) -> list[str]:
     """Return the sentences below a table of atoms: what was tested and how, what to try, whether they are unique."""
     if not W.n_atoms:
         return []
-    known, words = W.trust or Trust(), []
-    if known.replication is not None:
-        words.append(f"replication: share of {known.parts} in which the pattern comes back.")
+    known = W.trust or Trust()
+    words = [f"replication: share of {known.parts} in which the pattern comes back."] * (known.replication is not None)
     if known.p_value is not None:
         tested = {mode_text(W, atom.mode) for atom, p in zip(W.atoms, known.p_value, strict=True) if np.isfinite(p)}
         modes = " and ".join(sorted(tested))
@@ -120,4 +121,7 @@ def next_words(W: BooleanCP) -> list[str]:
     if W.n_atoms and known.replication is not None and not any(one.passes for one in verdicts(W)):
         advice = "a baseline, resampling to the bandwidth of the signal, band power or an envelope"
         words.append(f"No atom passes all tests. Try next: {advice}, other numbers of atoms, more data.")
+        if (at := known.split_mode) is not None and at not in W.members:
+            wanted = f"boolean_modes=[{W.dims[at] if W.dims else at!r}] asks for atoms there"
+            words[-1] = f"Whether atoms are on/off is tested along {mode_text(W, at)} alone: {wanted}."
     return words
