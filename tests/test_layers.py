@@ -22,7 +22,7 @@ BUDGET = {
     "questions to a storage": 16,
     "questions about the kind of a storage": 35,
     "basic fit: modules": 22,
-    "basic fit: functions": 184,
+    "basic fit: functions": 160,
     "basic fit: depth": 12,
     "gaps: modules": 24,
     "Poisson: modules": 24,

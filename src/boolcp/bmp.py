@@ -119,7 +119,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     def __new__(cls, *given: Any, **options: Any) -> "BMP":
         """Return a new instance; an option that is misspelled raises an error with the name that may be meant."""
-        check_options(cls, dict.fromkeys(options.keys() - set(cls._get_param_names())))
+        if unknown := options.keys() - set(cls._get_param_names()):
+            check_options(cls, dict.fromkeys(unknown))
         return super().__new__(cls)
 
     def __init__(
@@ -228,7 +229,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         is_cut = state.stop_reason in ("stopped", "interrupted", "cut")
         n_asked = int(self.n_atoms * (W.n_atoms < self.n_atoms and not is_cut))
-        trust = replace(W.trust, n_asked=n_asked, correlation=left_correlation(data, W) if noise is None else ())
+        trust = replace(W.trust, n_asked=n_asked)
+        if noise is None and len(W.members) == 1:
+            trust = replace(trust, correlation=left_correlation(data, W))
         values = X if labels is None else X.data
 
         def finished(V: BooleanCP) -> BooleanCP:
@@ -244,14 +247,15 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
         shared = {name: value for name, value in self.get_params().items() if name not in own}
         shared |= {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
-        empty, shared = checks.find_empty(data), shared | dict(W.parameters or {})
+        empty = {} if data.weights is None else checks.find_empty(data.weights)
+        shared |= W.parameters or {}
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         self.history_, self.n_iter_ = state.history, len(state.history)
         with one_thread():
             self.path_ = tuple(map(finished, path_of(fit, state)))
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
-        poor = degeneracy(W)
-        checks.warn_degenerate(poor.faults, poor.score)
+        if any((poor := degeneracy(W)).reasons):
+            checks.warn_degenerate(poor.faults, poor.score)
         self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
         self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
         if state.stop_reason == "interrupted":
@@ -479,8 +483,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         for name in ("refine", "certify", "mean"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
-        is_other = self.loss != "squared" or not self._is_signed
-        if not self.refine and (is_other or self.mean or not self._is_white):
+        asked = self._asked()
+        is_other, has_noise = self.loss != "squared" or asked["nonnegative parts"], asked["a noise model"]
+        if not self.refine and (is_other or self.mean or has_noise):
             raise ValueError("Losses, nonnegative parts, a mean and a noise model need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
@@ -488,7 +493,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
         if self.mean and is_other:
             raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
-        if not self._is_white and is_other:
+        if has_noise and is_other:
             raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
         if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
             raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
@@ -501,7 +506,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_integer(self.max_iter, "max_iter", 1)
         if self.sigma is not None:
             checks.check_number(self.sigma, "sigma")
-        read_memory(self.max_memory)
+        if self.max_memory is not None:
+            read_memory(self.max_memory)
 
     def _spec(self, data: Storage, modes: tuple[int, ...], labels: Labels | None) -> Spec:
         """Return what a fit depends on besides its data."""
@@ -533,36 +539,23 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
         return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
-    @property
-    def _is_signed(self) -> bool:
-        """Return True if real parts may be negative along all modes."""
-        return isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
-
-    @property
-    def _is_white(self) -> bool:
-        """Return True if there is no noise model."""
-        return isinstance(self.noise, str) and self.noise == "white"
-
-    def _why_in_memory(self) -> str:
-        """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
-        reasons = {
+    def _asked(self) -> dict[str, bool]:
+        """Return for everything that needs X in memory whether the parameters ask for it."""
+        return {
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
-            "a noise model": not self._is_white,
+            "a noise model": not isinstance(self.noise, str) or self.noise != "white",
             "adjacency": self.adjacency is not None,
-            "nonnegative parts": not self._is_signed,
+            "nonnegative parts": not isinstance(self.nonnegative, bool | np.bool_) or bool(self.nonnegative),
             "refine=False": not self.refine,
         }
-        return next((reason for reason, is_so in reasons.items() if is_so), "")
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Any = None, *, is_fitted: bool, mode: int | None = None
     ) -> tuple[Storage, Labels | None, tuple[int, ...], Noise | None]:
         """Return the storage of X, its labels, Boolean modes and noise; `is_fitted` says that X is new along a mode."""
-        if checks.is_listed(X):
-            X = checks.array_of_listed(X)
-        given = X
+        given = X = checks.array_of_listed(X) if not isinstance(X, np.ndarray) and checks.is_listed(X) else X
         known = self.decomposition_ if is_fitted else None
         fitted = None if known is None else known.labels
         free = [] if fitted is None or mode is None else [fitted.dims[mode]]
@@ -570,7 +563,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         dims = None if labels is None else labels.dims
         if stays_out(X, self.max_memory):
             checks.check_lazy(X, mask)
-            why = "new data" if is_fitted else self._why_in_memory()
+            why = "new data" if is_fitted else next((what for what, is_so in self._asked().items() if is_so), "")
             rank = EXTRA + int(self.n_atoms) * (1 if self.atom_rank == BLOCK else int(self.atom_rank))
             how: dict[str, Any] = {"rank": rank, "max_memory": self.max_memory, "needs_memory": why}
             modes = checks.check_modes(self.boolean_modes, X.shape, dims)
@@ -606,7 +599,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 raise ValueError("mean=True needs one Boolean mode: name it, as in boolean_modes=[2].")
             options["center"] = modes[0]
         noise = known.noise if known is not None else None
-        if known is None and not self._is_white:
+        if known is None and self._asked()["a noise model"]:
             others = tuple(n for n in range(X.ndim) if n not in modes)
             if observed is not None or (weights is not None and np.ptp(weights, axis=others).any()):
                 what = "complete data, and weights along the Boolean mode at most"

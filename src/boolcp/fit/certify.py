@@ -173,7 +173,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     norm2 = W.data_norm2
     is_fitted = norm2 is not None and W.data_inner is not None and np.isclose(norm2, data.squared_norm, rtol=1e-9)
     while True:
-        n_free = W.n_parameters + W.n_bits
+        n_free = sum(atom.n_parameters + len(atom.z) for atom in W.atoms)
         loss = (W if is_fitted else with_system(W, data)).squared_error
         sigma = float(np.sqrt(loss / max(n_observed(data) - n_free, 1)))
         kept = stands_out(W, sigma)
@@ -223,7 +223,9 @@ def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
     W, is_even = BooleanCP(data.shape, atoms, np.ones(len(atoms))), data.weights is None
-    if not atoms or (W.is_block and is_even and data.center is None):
+    if not atoms:
+        return np.zeros((0, 0)), np.zeros(0)
+    if W.is_block and is_even and data.center is None:
         return W.inner_products(), inner_with_atoms(data, atoms)
     if W.is_block or not (is_even or data.center is None):  # b less the same for the residual of one atom
         b, size = inner_with_atoms(data.residual(BooleanCP(data.shape)), atoms), np.sqrt(data.squared_norm) or 1.0
@@ -255,12 +257,11 @@ def by_size(W: BooleanCP) -> BooleanCP:
 
 
 def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
-    """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
+    """Return for each mode but the one Boolean mode of W the root mean square correlation of the residual along it.
 
     What chance gives is subtracted; some slices stand for large data. Nothing with gaps, under a loss, or on disk.
     """
-    is_other = data.weights is not None or W.deviance is not None or data.n_passes
-    if is_other or len(W.members) != 1:
+    if data.weights is not None or W.deviance is not None or data.n_passes:
         return ()
     R, found, (boolean,) = data.residual(replace(W, mean=None)), [0.0] * len(data.shape), W.members
     n_slices = max(MIN_SLICES, int(MAX_WORK / n_columns(data, boolean) / max(data.shape)))
@@ -268,7 +269,7 @@ def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
         some = np.linspace(0, d - 1, n_slices).astype(int)
         R = reduced(R, boolean, (np.arange(d)[:, None] == some).astype(float))
     for mode, d in enumerate(data.shape):
-        if mode not in W.members and d <= LONG:
+        if mode != boolean and d <= LONG:
             C = np.asarray(R.gram(mode), dtype=float)
             if C.trace() <= UNSEEN * data.squared_norm:  # an exact fit leaves rounding
                 return ()
