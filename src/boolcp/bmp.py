@@ -115,6 +115,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     (3, ['atom_0', 'atom_1', 'atom_2'], '3 atoms')
     >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
     0.0
+    >>> A = model.fit_transform(X)  # the factor along mode 0; `transform` takes new data along any mode
+    >>> A.shape, model.transform(X[:, :, 20:], mode=2).shape, model.inverse_transform(A).shape, round(model.score(X), 3)
+    ((20, 3), (10, 3), (20, 25, 30), 0.99)
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
+    >>> bool(boolcp.metrics.rmse(boolcp.BMP(2, random_state=0).fit(X).complete(X), clean) < 1e-6)
+    True
+    >>> boolcp.BMP.as_published(5)
+    BMP(atom_rank='block', n_atoms=5, refine=False)
     """
 
     def __new__(cls, *given: Any, **options: Any) -> "BMP":
@@ -158,13 +166,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     @classmethod
     def as_published(cls, n_atoms: int = 10, **options: Any) -> "BMP":
-        """Return a BMP that does exactly what the paper prints: block atoms, and only their weights are corrected.
-
-        Examples
-        --------
-        >>> boolcp.BMP.as_published(5)
-        BMP(atom_rank='block', n_atoms=5, refine=False)
-        """
+        """Return a BMP that does exactly what the paper prints: block atoms, and only their weights are corrected."""
         return cls(n_atoms, atom_rank=BLOCK, refine=False, **options)
 
     def fit(
@@ -199,12 +201,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             Called with a `Progress` after each step. If it returns True or raises KeyboardInterrupt, the fit stops with
             the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined. Ctrl-C
             raises KeyboardInterrupt too, after the best result so far is set.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
-        BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
         """
         from boolcp.trust.degeneracy import degeneracy
 
@@ -338,13 +334,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ----------
         X, mask, weights
             The tensor that was fitted, as in `fit`; entries that are NaN, masked or of weight zero are filled.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
-        >>> filled = boolcp.BMP(n_atoms=2, random_state=0).fit(X).complete(X)
-        >>> bool(boolcp.metrics.rmse(filled, clean) < 1e-6)
-        True
         """
         check_is_fitted(self)
         W = self.decomposition_
@@ -379,13 +368,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ndarray of shape (X.shape[mode], K), a DataArray for a DataArray
             One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
             L > 1 that is real along `mode` has L columns.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
-        >>> model.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
-        (10, 3)
         """
         check_is_fitted(self)
         W = self.decomposition_
@@ -412,26 +394,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fit_transform(
         self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: ArrayLike | None = None
     ) -> Any:
-        """Decompose X and return its factor along mode 0.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
-        (20, 3)
-        """
+        """Decompose X and return its factor along mode 0."""
         return self.fit(X, y, mask=mask, weights=weights).transform(X, mask=mask, weights=weights)
 
     def inverse_transform(self, X: Any, *, mode: int | str = 0) -> Any:
-        """Return the tensor whose factor along `mode` is X, as `transform` gives it; a DataArray for a DataArray.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
-        >>> model.inverse_transform(model.transform(X)).shape
-        (20, 25, 30)
-        """
+        """Return the tensor whose factor along `mode` is X, as `transform` gives it; a DataArray for a DataArray."""
         check_is_fitted(self)
         A, W = np.asarray(X), self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
@@ -450,12 +417,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
         Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> round(boolcp.BMP(n_atoms=3, random_state=0).fit(X).score(X), 3)
-        0.99
         """
         check_is_fitted(self)
         W = self.decomposition_
@@ -491,10 +452,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
         if self.loss != "squared" and self.atom_rank != 1:
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
-        if self.mean and is_other:
-            raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
-        if has_noise and is_other:
-            raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
+        if is_other and (self.mean or has_noise):
+            what = "mean=True" if self.mean else "A noise model"
+            raise ValueError(f'{what} needs loss="squared" and nonnegative=False.')
         if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
             raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
         if not isinstance(self.adjacency, Mapping | list | None):
@@ -516,19 +476,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError("adjacency has a graph along a mode where no atom can be Boolean: see boolean_modes.")
         if graphs and (data.weights is not None or data.n_passes):
             raise ValueError("adjacency needs complete data in memory without weights: fill what is missing first.")
-        return Spec(
-            int(self.n_atoms),
-            modes,
-            None if self.atom_rank == BLOCK else int(self.atom_rank),
-            refine=bool(self.refine),
-            n_init=None if self.n_init is None else int(self.n_init),
-            max_iter=int(self.max_iter),
-            sigma=self.sigma,
-            certify=bool(self.certify),
-            tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
-            graphs=graphs,
-            smoothness=self.smoothness,
-        )
+        rank, tol = None if self.atom_rank == BLOCK else int(self.atom_rank), np.sqrt(10 * np.finfo(data.dtype).eps)
+        same = ("refine", "n_init", "max_iter", "sigma", "certify", "smoothness")
+        given: dict[str, Any] = {name: getattr(self, name) for name in same}
+        return Spec(int(self.n_atoms), modes, rank, tol=max(1e-6, float(tol)), graphs=graphs, **given)
 
     def _identity(self, seed: int, data: Storage, modes: tuple[int, ...], graphs: Mapping[int, Any]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""

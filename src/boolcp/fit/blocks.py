@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from boolcp.fit._kernels import decide_nonnegative
 from boolcp.fit.atom_search import residual_gram
@@ -37,7 +38,7 @@ class Term(NamedTuple):
     is_fixed: bool = False
 
 
-def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | str:
+def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: Generator) -> BooleanCP | str:
     """Return W with one block atom more and all blocks and bits decided again, or why there is none."""
     fitting = Backfit(data, spec.tol**2 * data.squared_norm)
     pairs = zip(W.atoms, W.weights, strict=True)
@@ -98,9 +99,7 @@ class Backfit:
         w, r = self.weights.to_array(), self.residual(terms).to_array()
         return float(np.sum(r**2 / np.where(w > 0, w, 1.0)))
 
-    def extend(
-        self, terms: Sequence[Term], modes: Sequence[int], rng: np.random.Generator, is_joint: bool
-    ) -> list[Term]:
+    def extend(self, terms: Sequence[Term], modes: Sequence[int], rng: Generator, is_joint: bool) -> list[Term]:
         """Return the terms with one more, back-fitted. An atom may vanish in between: then a different one is found."""
         longer = list(terms)
         for _ in range(MAX_TRIALS):
@@ -112,9 +111,7 @@ class Backfit:
                 break
         return longer
 
-    def find(
-        self, terms: Sequence[Term], modes: Sequence[int], rng: np.random.Generator, is_joint: bool
-    ) -> Term | None:
+    def find(self, terms: Sequence[Term], modes: Sequence[int], rng: Generator, is_joint: bool) -> Term | None:
         """Return the term with the largest gain over the modes (Alg. 2, line 10); None without gain."""
         residual, best, best_gain = self.residual(terms), None, self.min_gain
         for mode in modes:
@@ -125,9 +122,7 @@ class Backfit:
                 best, best_gain = term, gain
         return best
 
-    def find_along(
-        self, residual: Tensor, mode: int, own: list[Term], rng: np.random.Generator
-    ) -> tuple[Term | None, float]:
+    def find_along(self, residual: Tensor, mode: int, own: list[Term], rng: Generator) -> tuple[Term | None, float]:
         """Return the term along one mode and its gain when the blocks of `own` terms are refitted with it.
 
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
@@ -141,9 +136,7 @@ class Backfit:
         gain = float(np.vdot(B, B) / n_ones) if n_ones > DEPENDENT * z.sum() else 0.0
         return (Term(mode, z, B / n_ones), gain) if gain > 0 else (None, 0.0)
 
-    def find_observed(
-        self, residual: Tensor, mode: int, own: list[Term], rng: np.random.Generator
-    ) -> tuple[Term | None, float]:
+    def find_observed(self, residual: Tensor, mode: int, own: list[Term], rng: Generator) -> tuple[Term | None, float]:
         """Return the term along one mode over weighted entries, and its gain; bits and block in turn."""
         assert self.weights is not None
         C, _ = residual_gram(residual, mode)
@@ -280,7 +273,7 @@ class Backfit:
         return self.backfit(found) if is_better else terms
 
 
-def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
+def best_code(C: Gram, P: Complement, rng: Generator) -> np.ndarray:
     """Return the z that maximizes z'Cz / z'Pz, C = PCP, by flips from the best z of z'Cz / z'z and of z'Cz."""
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
     effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later

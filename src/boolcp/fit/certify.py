@@ -103,9 +103,7 @@ def long_bound(data: Storage, R: Tensor, atom: Atom) -> float:
     """Return an upper bound on the decrease by any atom along the mode of an atom, which is long, for a residual R.
 
     An unfolding with at most THIN columns has lambda_max(R_n'R_n). Otherwise it is L times the smallest
-    lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed: <R, z (x) u (x) w> / |z| is at most
-    the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
-    no proof.
+    lambda_max(R_m R_m') over the short modes m (docs/maths.md). NaN if there is no short mode, or no proof.
     """
     short, rank = [m for m in range(len(data.shape)) if has_gram(data, m)], atom.rank or 1
     if n_columns(data, atom.mode) <= THIN and not data.n_passes:

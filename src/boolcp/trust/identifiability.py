@@ -1,6 +1,5 @@
 """Is a decomposition unique? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb
@@ -10,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 
 __all__ = ["Diagnosis", "KruskalCondition", "Rigidity", "diagnose", "is_rigid", "kruskal_condition", "kruskal_rank"]
 
@@ -275,8 +274,10 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
         rigidity[mode] = replace(rigid, names=tuple(members.tolist()))
     names = tuple(W.mode_name(mode) for mode in range(W.ndim))
     reason = "Kruskal's condition holds" if kruskal else ""
-    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and are_independent(W.atoms):
-        reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
+    if not kruskal and len(rigidity) == 1 and all(rigidity.values()):
+        blocks = np.stack([atom.dense_block().ravel() for atom in W.atoms], axis=1)
+        if numerical_rank(blocks) == W.n_atoms:
+            reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
     exchanges = {} if reason else find_exchanges(W, kruskal, rigidity)
     verdict = "identifiable" if reason else "not guaranteed"
     reason = reason or explain_doubt(W, kruskal, rigidity)
@@ -327,8 +328,3 @@ def explain_doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict
     if any(rigid.holds is None for rigid in rigidity.values()):
         return "too many atoms to decide rigidity"
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
-
-
-def are_independent(atoms: Sequence[Atom]) -> bool:
-    """Return True if the real parts of atoms that are Boolean along one mode are independent."""
-    return numerical_rank(np.stack([atom.dense_block().ravel() for atom in atoms], axis=1)) == len(atoms)
