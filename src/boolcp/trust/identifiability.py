@@ -88,7 +88,7 @@ def kruskal_rank(A: Any) -> int:
     A = A / norms
     if len(A) > n_columns:
         A = scipy.linalg.qr(A, mode="r")[0][:n_columns]
-    if (rank := numerical_rank(A)) == n_columns:
+    if (rank := int(np.linalg.matrix_rank(A, tol=TOL))) == n_columns:
         return rank
     n_tried = 0
     for size in range(2, rank + 1):
@@ -100,11 +100,6 @@ def kruskal_rank(A: Any) -> int:
             if np.linalg.svd(A[:, np.array(block)].transpose(1, 0, 2), compute_uv=False)[:, -1].min() <= TOL:
                 return size - 1
     return rank
-
-
-def numerical_rank(A: np.ndarray) -> int:
-    """Return the number of singular values above the tolerance."""
-    return int(np.sum(np.linalg.svd(A, compute_uv=False) > TOL))
 
 
 @dataclass(frozen=True, eq=False)
@@ -276,7 +271,7 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
     reason = "Kruskal's condition holds" if kruskal else ""
     if not kruskal and len(rigidity) == 1 and all(rigidity.values()):
         blocks = np.stack([atom.dense_block().ravel() for atom in W.atoms], axis=1)
-        if numerical_rank(blocks) == W.n_atoms:
+        if np.linalg.matrix_rank(blocks, tol=TOL) == W.n_atoms:
             reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
     exchanges = {} if reason else find_exchanges(W, kruskal, rigidity)
     verdict = "identifiable" if reason else "not guaranteed"
