@@ -1,4 +1,4 @@
-"""What all baselines share: reading and checking their input, the loss, unfoldings."""
+"""What all baselines share: reading and checking their input, and the loss."""
 
 from collections.abc import Sequence
 from typing import Any, Self
@@ -45,8 +45,3 @@ def squared_loss(X: np.ndarray, observed: np.ndarray | None, estimate: Any) -> f
     """Return |X - W|^2 / 2 over the observed entries."""
     error = X - estimate.to_tensor()
     return float(np.sum(error**2, where=True if observed is None else observed) / 2)
-
-
-def unfold(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return the unfolding (d_n, other modes)."""
-    return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)

@@ -16,7 +16,7 @@ from boolcp.checks import check_mode
 from boolcp.plotting import look
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting.maps import draw_head, draw_head_values, plot_electrodes
-from boolcp.plotting.patterns import atom_panels, block_image, carrier_mode, leading_column, real_columns
+from boolcp.plotting.patterns import atom_panels, bit_values, block_image, carrier_mode, leading_column, real_columns
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import mean_words
 from boolcp.result.trust import group_density
@@ -65,11 +65,8 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
 
 def shading(W: BooleanCP, k: int) -> Any:
     """Return the opacity of each bit of atom k, (d_n,): 1 if it is certain or nothing is known, pale if uncertain."""
-    mode = W.atoms[k].mode
-    if W.trust is None or W.trust.odds is None:
-        return np.ones(W.shape[mode])
-    opacity = VISIBLE + (1 - VISIBLE) * np.clip(2 * W.bit_confidence()[k] - 1, 0.0, 1.0)
-    return np.where(modes.undetermined_of(W, mode), 1.0, opacity)
+    opacity = VISIBLE + (1 - VISIBLE) * np.abs(2 * bit_values(W, k) - 1)
+    return np.where(modes.undetermined_of(W, W.atoms[k].mode), 1.0, opacity)
 
 
 def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:

@@ -126,3 +126,11 @@ def atom_panels(W: BooleanCP, k: int) -> list[Any]:
         return panels
     others = [n for n in panels if n != atom.mode]
     return [*panels, tuple(sorted(others, key=lambda n: W.shape[n])[-2:])]
+
+
+def bit_values(W: BooleanCP, k: int) -> np.ndarray:
+    """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
+    values = W.atoms[k].z.astype(float)
+    if W.trust is not None and W.trust.odds is not None:
+        values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
+    return np.where(undetermined_of(W, W.atoms[k].mode), 0.5, values)

@@ -114,7 +114,7 @@ def _on_off_figures(W: BooleanCP, k: int) -> list[Chart]:
 
 def _boolean_figure(W: BooleanCP, k: int) -> Chart:
     """Return where an atom is on: an electrode map if its mode has positions, else a strip; gray where uncertain."""
-    mode, values, texts = W.atoms[k].mode, bit_values(W, k), bit_texts(W, k)
+    mode, values, texts = W.atoms[k].mode, patterns.bit_values(W, k), bit_texts(W, k)
     positions, caption = modes.positions_of(W, mode), _bits_caption(W, mode, [values])
     alt = f"Atom {k} along {modes.mode_text(W, mode)}, on: {on_text(W, k)}"
     if positions is not None:
@@ -132,19 +132,11 @@ def _bits_caption(W: BooleanCP, mode: int, rows: list[np.ndarray]) -> str:
     return f"{modes.mode_text(W, mode)}: yellow on, blue off" + f", gray {unknown}" * is_gray
 
 
-def bit_values(W: BooleanCP, k: int) -> np.ndarray:
-    """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
-    values = W.atoms[k].z.astype(float)
-    if W.trust is not None and W.trust.odds is not None:
-        values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
-    return np.where(modes.undetermined_of(W, W.atoms[k].mode), 0.5, values)
-
-
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
     """Return a text for each bit of an atom: on or off, and how certain that is."""
-    atom, texts = W.atoms[k], []
+    atom, values, texts = W.atoms[k], patterns.bit_values(W, k), []
     is_known = W.trust is not None and W.trust.odds is not None
-    parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), modes.undetermined_of(W, atom.mode), strict=True)
+    parts = zip(hover_labels(W, atom.mode), atom.z, values, modes.undetermined_of(W, atom.mode), strict=True)
     for label, is_on, value, is_unknown in parts:
         chance = f", {100 * max(value, 1 - value):.0f} % sure" if is_known else ""
         texts.append(f"{label}: no data" if is_unknown else f"{label}: {'on' if is_on else 'off'}{chance}")
@@ -248,7 +240,7 @@ def together_figures(W: BooleanCP) -> list[Chart]:
         boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
         real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
         if boolean:
-            values = [bit_values(W, k) for k in boolean]
+            values = [patterns.bit_values(W, k) for k in boolean]
             words = [[f"atom {k}, {text}" for text in bit_texts(W, k)] for k in boolean]
             rows = list(map(_bits, values, words))
             figures.append(_rows_figure(W, mode, boolean, rows, _bits_caption(W, mode, values)))

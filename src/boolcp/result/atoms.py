@@ -612,6 +612,16 @@ class BooleanCP:
         write_report(self, path if Path(path).suffix else Path(path).with_suffix(".html"), force=force)
 
 
+def part_of_atom(atom: Atom, mode: int, rows: Any) -> Atom:
+    """Return an atom at some entries of a mode, in their order; its real part may no longer be of norm one."""
+    at = mode - (mode > atom.mode)
+    if atom.mode == mode:
+        return replace(atom, z=atom.z[rows])
+    if atom.factors is None:
+        return replace(atom, block=atom.dense_block()[(*[slice(None)] * at, rows)])
+    return replace(atom, factors=tuple(A[rows] if n == at else A for n, A in enumerate(atom.factors)))
+
+
 def inner_with_atoms(X: Any, atoms: Sequence[Atom]) -> np.ndarray:
     """Return <X, M_k> (K,) for a dense array or any storage."""
     inner = np.empty(len(atoms))
