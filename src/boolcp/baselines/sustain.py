@@ -80,7 +80,7 @@ class SUSTain(Baseline):
             (int(mode), factors[mode][:, k] > 0.5, [A[:, k] for n, A in enumerate(factors) if n != mode])
             for k, mode in enumerate(boolean_mode)
         ]
-        self.decomposition_ = sum_of(X.shape, [p for p in patterns if all(a.any() for a in p[2])], labels)
+        self.decomposition_ = sum_of(X.shape, patterns, labels)
 
 
 def hierarchical_als(

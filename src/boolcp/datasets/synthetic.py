@@ -126,12 +126,8 @@ def _draw(shape: Sequence[int], mode: int, factor: float, p: float, rng: np.rand
 
 def sum_of(shape: Sequence[int], patterns: Iterable[Pattern], labels: Labels | None = None) -> BooleanCP:
     """Return patterns as a sum of atoms with real columns of norm one; the weights are their sizes."""
-    atoms, weights = [], []
-    for mode, z, real in patterns:
-        sizes = [np.linalg.norm(column) for column in real]
-        atoms.append(Atom(mode, z, tuple((a / size)[:, None] for a, size in zip(real, sizes, strict=True))))
-        weights.append(float(np.prod(sizes)))
-    return BooleanCP(shape, atoms, weights, labels)
+    atoms = [Atom(mode, z, tuple(column[:, None] for column in real)) for mode, z, real in patterns]
+    return BooleanCP(shape, atoms, np.ones(len(atoms)), labels).rank_one_terms()
 
 
 def _check_modes(shape: Sequence[int], n_atoms: int | Sequence[int], boolean_modes: Sequence[int] | None) -> list[int]:

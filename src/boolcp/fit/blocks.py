@@ -175,13 +175,12 @@ class Backfit:
         places = [k for k, term in enumerate(terms) if term.mode == mode]
         own = [terms[k] for k in places]
         residual = self.residual([term for term in terms if term.mode != mode])
-        before = self.cost(residual, mode, own)
-        options = [(before, own), self.refit(residual, mode, own)]
-        after, own = min(options, key=lambda option: option[0])
+        before, after, fitted = self.refit(residual, mode, own)
+        after, own = (after, fitted) if after < before else (before, own)
         if has_new_bits:
             moved = self.decide_bits(residual, mode, own)
             if any(not np.array_equal(new.z, old.z) for new, old in zip(moved, own, strict=True)):
-                cost, fitted = self.refit(residual, mode, [term for term in moved if term.z.any()])
+                _, cost, fitted = self.refit(residual, mode, [term for term in moved if term.z.any()])
                 if cost < after:
                     places = [k for k, term in zip(places, moved, strict=True) if term.z.any()]
                     after, own = cost, fitted
@@ -201,18 +200,14 @@ class Backfit:
         pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
         return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1), P
 
-    def cost(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> float:
-        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode."""
-        if not terms:
-            return 0.0
-        (H, P), V = self.equations(residual, mode, terms), np.stack([term.V.ravel() for term in terms], axis=1)
-        return quadratic(H, V) - 2 * float(np.vdot(P, V))
+    def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, float, list[Term]]:
+        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode, before and after, and them after.
 
-    def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, list[Term]]:
-        """Return the cost and the terms of one mode with blocks that solve their equations jointly."""
+        Their blocks then solve their equations jointly.
+        """
         if not terms:
-            return 0.0, []
-        H, P = self.equations(residual, mode, terms)
+            return 0.0, 0.0, []
+        (H, P), old = self.equations(residual, mode, terms), np.stack([term.V.ravel() for term in terms], axis=1)
         if self.data.nonnegative:
             V, is_real = np.zeros_like(P), np.array([term.is_fixed for term in terms])
             none = np.zeros(len(terms), dtype=bool)
@@ -220,7 +215,8 @@ class Backfit:
         else:
             V = solve_rows(H, P)
         fitted = [term._replace(V=v.reshape(term.V.shape)) for term, v in zip(terms, V.T, strict=True)]
-        return quadratic(H, V) - 2 * float(np.vdot(P, V)), fitted
+        before, after = (quadratic(H, A) - 2 * float(np.vdot(P, A)) for A in (old, V))
+        return before, after, fitted
 
     def decide_bits(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> list[Term]:
         """Return the terms of one mode with each row of bits decided jointly; the bits of a mean stay."""
@@ -264,7 +260,7 @@ class Backfit:
         for pair in combinations(fits, 2):
             decided = self.decide_bits(residual, last.mode, pair)
             if all(term.z.any() for term in decided):
-                cost, fitted = self.refit(residual, last.mode, decided)
+                _, cost, fitted = self.refit(residual, last.mode, decided)
                 best, best_cost = (fitted, cost) if cost < best_cost else (best, best_cost)
         if best is None:
             return terms
