@@ -822,6 +822,6 @@ def test_a_map_of_the_head_is_empty_far_from_all_electrodes():
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 12, 40])
 def test_no_two_atoms_or_groups_have_one_color(n):
-    atoms, groups = charts.atom_colors(n), charts.group_colors(n)
+    atoms, groups = charts.atom_colors(n), charts.atom_colors(n, *charts.GROUP_COLORS)
     assert len(set(atoms)) == len(set(groups)) == n and "#000000" not in groups
     assert not set(groups) & {*charts.atom_colors(7), *atoms, "#0072B2", "#F0E442"}

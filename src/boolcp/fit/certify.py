@@ -36,8 +36,7 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
         raise ValueError(f'There are no certificates under loss="{W.deviance.loss}": they are about squares.')
     X, mask, weights, _ = read_aligned(X, mask, weights, like=W.labels)
     X, observed = checks.check_tensor(X, mask)
-    if X.shape != W.shape:
-        raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
+    checks.check_shape(X.shape, W.shape, None)
     weights = None if weights is None else checks.check_weights(weights, X.shape)
     values, atoms = units_of_fit(X, W)
     data = make_storage(values, observed, weights)

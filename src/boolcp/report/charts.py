@@ -12,8 +12,7 @@ import numpy as np
 from boolcp.fit.neighbors import graph_of
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
-from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
-from boolcp.plotting.look import GROUPS as GROUP_COLORS
+from boolcp.plotting.look import BLUE, GROUPS, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
@@ -27,6 +26,7 @@ MAX_TICKS = 15  # upright names that fit below an image beside its scale, on a p
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LOW, HIGH = 2, 8  # rows up to which a chart is low, and beyond which it is high
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
+GROUP_COLORS = GROUPS, 0.35  # and their saturation where they are many: none is that of an atom
 DASHES = ("solid", "dash", "dot", "dashdot")  # of the products of an atom
 SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
 OUTLINE, ZERO, CLEAR = "#6B6B6B", "#9A9A9A", "rgba(0,0,0,0)"
@@ -44,11 +44,6 @@ def atom_colors(n: int, few: Sequence[str] = COLORS, saturation: float = 0.65) -
         return list(few[:n])
     shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, (0.40, 0.55, 0.70)[k % 3], saturation) for k in range(n)]
     return ["#" + "".join(f"{round(255 * part):02X}" for part in shade) for shade in shades]
-
-
-def group_colors(n: int) -> list[str]:
-    """Return n different colors for groups, none that of an atom."""
-    return atom_colors(n, GROUP_COLORS, 0.35)
 
 
 def figure(
@@ -277,7 +272,7 @@ def _alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
 
 def group_figures(means: Any, name: str) -> list[Chart]:
     """Return bars (shares of ones) and points (means of real parts, with their s.d.) of the atoms in each group."""
-    figures, colors = [], group_colors(len(means.conditions))
+    figures, colors = [], atom_colors(len(means.conditions), *GROUP_COLORS)
     for is_boolean in sorted(set(means.is_boolean.tolist()), reverse=True):
         members, traces = np.flatnonzero(means.is_boolean == is_boolean), []
         for c, group in enumerate(means.conditions):
@@ -372,7 +367,7 @@ def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: st
     found, (first, width) = bands(W, mode), _cells(W, mode)
     box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
     shapes, legend = [], []
-    for (name, start, stop), color in zip(found, group_colors(len(found)), strict=True):
+    for (name, start, stop), color in zip(found, atom_colors(len(found), *GROUP_COLORS), strict=True):
         ends = {"x0": first + width * (start - 0.5), "x1": first + width * (stop - 0.5)}
         shapes.append(box | ends | {"fillcolor": color})
         legend.append((color, f"{name} ({stop - start})"))
