@@ -12,10 +12,10 @@ from cp_tucker import CP
 from golden import best_rows
 from tensorly.decomposition import parafac
 
-from boolcp import BMP, BooleanCP, contractions
+from boolcp import BMP, contractions
 from boolcp.baselines import SUSTain
 from boolcp.datasets import load_syn, make_boolean_cp
-from boolcp.datasets.synthetic import unit_atom
+from boolcp.datasets.synthetic import sum_of
 from boolcp.metrics import hamming_error, rmse
 
 COMMAND = "python benchmarks/bench_refine.py"
@@ -56,10 +56,8 @@ def from_truth(X, truth, *, keeps_bits, n_sweeps=100):
         if last - loss < 1e-8 * loss:
             break
         last = loss
-    pairs = [
-        unit_atom(int(n), A[n][:, k] > 0.5, [B[:, k] for m, B in enumerate(A) if m != n]) for k, n in enumerate(modes)
-    ]
-    return BooleanCP(X.shape, tuple(atom for atom, _ in pairs), np.array([size for _, size in pairs])), loss
+    atoms = [(int(n), A[n][:, k] > 0.5, [B[:, k] for m, B in enumerate(A) if m != n]) for k, n in enumerate(modes)]
+    return sum_of(X.shape, atoms), loss
 
 
 def known_bits(X, clean, truth):

@@ -1,19 +1,51 @@
 """CP, the alternating least squares of TensorLy from several starts, and Tucker, a truncated higher-order SVD."""
 
 import warnings
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, RealCP, impute, squared_loss
-from boolcp.contractions import along, gram_product, mttkrp
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, squared_loss
+from boolcp.contractions import along, gram_product, khatri_rao, mttkrp
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import Tucker as Compressed
 from boolcp.storage.tucker import compress, leading_basis
 from boolcp.system import load_extra
 
 ROUNDS_OF_STARTS = 3  # rounds of imputation in which all starts are tried, not only the last estimate; not tuned
+
+
+class RealCP(NamedTuple):
+    """A CP decomposition W = sum_k weights_k a_k (x) b_k (x) ..: weights (K,) and factors, each (d_n, K)."""
+
+    weights: np.ndarray
+    factors: list[np.ndarray]
+
+    def to_tensor(self) -> np.ndarray:
+        """Return W as a dense array."""
+        shape = [len(A) for A in self.factors]
+        return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(shape)
+
+
+def impute(X: np.ndarray, observed: np.ndarray | None, step: Callable[..., Any], *, max_iter: int, tol: float) -> Any:
+    """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
+
+    Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss of the
+    filled tensor. It stops when the filled entries change by no more than `tol` times the norm of X. `previous` is
+    None at first; if nothing is missing (`observed` is None), it is a single call. An estimate has `to_tensor`.
+    """
+    if observed is None:
+        return step(X, None)
+    filled = np.where(observed, X, X.sum() / observed.sum())
+    size, estimate = tol * np.linalg.norm(X), None
+    for _ in range(max_iter):
+        estimate = step(filled, estimate)
+        previous, filled = filled, np.where(observed, X, estimate.to_tensor())
+        if np.linalg.norm(filled - previous) <= size:
+            break
+    return estimate
 
 
 class CP(Baseline):

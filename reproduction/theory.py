@@ -4,6 +4,7 @@ Theorems 1, 2 and 4 are about the solution of Eq. (3), which `AtomicNorm` comput
 """
 
 import time
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -13,9 +14,9 @@ from scipy.stats import beta
 from tables import main, seed_of
 from tables import table as as_text
 
-from boolcp import BMP, AtomicNorm, BooleanCP, contractions, identifiability
+from boolcp import BMP, AtomicNorm, contractions, identifiability
 from boolcp.datasets import make_boolean_cp
-from boolcp.datasets.synthetic import unit_atom
+from boolcp.datasets.synthetic import sum_of
 from boolcp.metrics import hamming_error
 from boolcp.program.maxcut import maximize_boolean_rayleigh
 
@@ -141,8 +142,8 @@ def draw_case(case, d, n_atoms, rng):
         U, V = rng.standard_normal((d + 1, n_atoms)), rng.standard_normal((d + 2, n_atoms))
         if not has_kruskal:
             U[:] = U[:, :1]
-        parts = [unit_atom(0, z, (u, v))[0] for z, u, v in zip(Z.T, U.T, V.T, strict=True) if z.any()]
-        W = BooleanCP((d, d + 1, d + 2), tuple(parts), np.full(len(parts), float(d)))
+        W = sum_of((d, d + 1, d + 2), [(0, z, [u, v]) for z, u, v in zip(Z.T, U.T, V.T, strict=True) if z.any()])
+        W = replace(W, weights=np.full(W.n_atoms, float(d)))
         found = bool(identifiability.kruskal_condition(W)), bool(identifiability.is_rigid(Z))
         if W.n_atoms == n_atoms and found == CASES[case]:
             return W

@@ -16,13 +16,13 @@ import boolcp
 # lines of src 19000, lines of tests 14000, files of a folder 18, questions to a storage 16; a basic fit of 22 modules,
 # 160 functions and depth 12; with gaps, counts or data on disk 26 modules.
 BUDGET = {
-    "lines of src": 20000,
+    "lines of src": 19850,
     "lines of tests": 14000,
     "files of a folder": 18,
     "questions to a storage": 16,
     "questions about the kind of a storage": 35,
     "basic fit: modules": 22,
-    "basic fit: functions": 184,
+    "basic fit: functions": 160,
     "basic fit: depth": 12,
     "gaps: modules": 24,
     "Poisson: modules": 24,

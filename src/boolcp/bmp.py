@@ -115,11 +115,20 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     (3, ['atom_0', 'atom_1', 'atom_2'], '3 atoms')
     >>> boolcp.metrics.hamming_error(model.decomposition_, truth)
     0.0
+    >>> A = model.fit_transform(X)  # the factor along mode 0; `transform` takes new data along any mode
+    >>> A.shape, model.transform(X[:, :, 20:], mode=2).shape, model.inverse_transform(A).shape, round(model.score(X), 3)
+    ((20, 3), (10, 3), (20, 25, 30), 0.99)
+    >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
+    >>> bool(boolcp.metrics.rmse(boolcp.BMP(2, random_state=0).fit(X).complete(X), clean) < 1e-6)
+    True
+    >>> boolcp.BMP.as_published(5)
+    BMP(atom_rank='block', n_atoms=5, refine=False)
     """
 
     def __new__(cls, *given: Any, **options: Any) -> "BMP":
         """Return a new instance; an option that is misspelled raises an error with the name that may be meant."""
-        check_options(cls, dict.fromkeys(options.keys() - set(cls._get_param_names())))
+        if unknown := options.keys() - set(cls._get_param_names()):
+            check_options(cls, dict.fromkeys(unknown))
         return super().__new__(cls)
 
     def __init__(
@@ -157,13 +166,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
 
     @classmethod
     def as_published(cls, n_atoms: int = 10, **options: Any) -> "BMP":
-        """Return a BMP that does exactly what the paper prints: block atoms, and only their weights are corrected.
-
-        Examples
-        --------
-        >>> boolcp.BMP.as_published(5)
-        BMP(atom_rank='block', n_atoms=5, refine=False)
-        """
+        """Return a BMP that does exactly what the paper prints: block atoms, and only their weights are corrected."""
         return cls(n_atoms, atom_rank=BLOCK, refine=False, **options)
 
     def fit(
@@ -198,12 +201,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             Called with a `Progress` after each step. If it returns True or raises KeyboardInterrupt, the fit stops with
             the best result so far. If it returns "refine", only the pursuit stops, and its atoms are refined. Ctrl-C
             raises KeyboardInterrupt too, after the best result so far is set.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> boolcp.BMP(n_atoms=3, random_state=0).fit(X).decomposition_
-        BooleanCP(20 x 25 x 30, 3 atoms: 1 along mode 0, 1 along mode 1, 1 along mode 2, explained 0.9903)
         """
         from boolcp.trust.degeneracy import degeneracy
 
@@ -228,7 +225,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         assert W is not None and W.trust is not None
         is_cut = state.stop_reason in ("stopped", "interrupted", "cut")
         n_asked = int(self.n_atoms * (W.n_atoms < self.n_atoms and not is_cut))
-        trust = replace(W.trust, n_asked=n_asked, correlation=left_correlation(data, W) if noise is None else ())
+        trust = replace(W.trust, n_asked=n_asked)
+        if noise is None and len(W.members) == 1:
+            trust = replace(trust, correlation=left_correlation(data, W))
         values = X if labels is None else X.data
 
         def finished(V: BooleanCP) -> BooleanCP:
@@ -244,14 +243,15 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         own = {"n_atoms", "random_state", "verbose", "max_memory", "noise"}  # the covariance is that of the whole
         shared = {name: value for name, value in self.get_params().items() if name not in own}
         shared |= {"boolean_modes": None if self.boolean_modes is None else list(modes), "certify": False}
-        empty, shared = checks.find_empty(data), shared | dict(W.parameters or {})
+        empty = {} if data.weights is None else checks.find_empty(data.weights)
+        shared |= W.parameters or {}
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         self.history_, self.n_iter_ = state.history, len(state.history)
         with one_thread():
             self.path_ = tuple(map(finished, path_of(fit, state)))
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
-        poor = degeneracy(W)
-        checks.warn_degenerate(poor.faults, poor.score)
+        if any((poor := degeneracy(W)).reasons):
+            checks.warn_degenerate(poor.faults, poor.score)
         self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
         self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
         if state.stop_reason == "interrupted":
@@ -334,13 +334,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ----------
         X, mask, weights
             The tensor that was fitted, as in `fit`; entries that are NaN, masked or of weight zero are filled.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 2, missing=0.3, random_state=0)
-        >>> filled = boolcp.BMP(n_atoms=2, random_state=0).fit(X).complete(X)
-        >>> bool(boolcp.metrics.rmse(filled, clean) < 1e-6)
-        True
         """
         check_is_fitted(self)
         W = self.decomposition_
@@ -375,13 +368,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         ndarray of shape (X.shape[mode], K), a DataArray for a DataArray
             One column for each atom: exactly 0/1 where the atom is Boolean along `mode`, else real. An atom of rank
             L > 1 that is real along `mode` has L columns.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X[:, :, :20])
-        >>> model.transform(X[:, :, 20:], mode=2).shape  # ten new slices along mode 2
-        (10, 3)
         """
         check_is_fitted(self)
         W = self.decomposition_
@@ -408,26 +394,11 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def fit_transform(
         self, X: Any, y: None = None, *, mask: ArrayLike | None = None, weights: ArrayLike | None = None
     ) -> Any:
-        """Decompose X and return its factor along mode 0.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> boolcp.BMP(n_atoms=3, random_state=0).fit_transform(X).shape
-        (20, 3)
-        """
+        """Decompose X and return its factor along mode 0."""
         return self.fit(X, y, mask=mask, weights=weights).transform(X, mask=mask, weights=weights)
 
     def inverse_transform(self, X: Any, *, mode: int | str = 0) -> Any:
-        """Return the tensor whose factor along `mode` is X, as `transform` gives it; a DataArray for a DataArray.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> model = boolcp.BMP(n_atoms=3, random_state=0).fit(X)
-        >>> model.inverse_transform(model.transform(X)).shape
-        (20, 25, 30)
-        """
+        """Return the tensor whose factor along `mode` is X, as `transform` gives it; a DataArray for a DataArray."""
         check_is_fitted(self)
         A, W = np.asarray(X), self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
@@ -446,12 +417,6 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
         Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
-
-        Examples
-        --------
-        >>> X, clean, truth = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, noise=0.1, random_state=0)
-        >>> round(boolcp.BMP(n_atoms=3, random_state=0).fit(X).score(X), 3)
-        0.99
         """
         check_is_fitted(self)
         W = self.decomposition_
@@ -479,17 +444,17 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         for name in ("refine", "certify", "mean"):
             if not isinstance(value := getattr(self, name), bool | np.bool_):
                 raise TypeError(f"{name} must be True or False, got {value!r}.")
-        is_other = self.loss != "squared" or not self._is_signed
-        if not self.refine and (is_other or self.mean or not self._is_white):
+        asked = self._asked()
+        is_other, has_noise = self.loss != "squared" or asked["nonnegative parts"], asked["a noise model"]
+        if not self.refine and (is_other or self.mean or has_noise):
             raise ValueError("Losses, nonnegative parts, a mean and a noise model need refine=True.")
         if self.atom_rank == BLOCK and not isinstance(self.nonnegative, bool):
             raise ValueError("Dense blocks are nonnegative along all modes or none: set nonnegative=True, not a list.")
         if self.loss != "squared" and self.atom_rank != 1:
             raise ValueError(f'loss="{self.loss}" needs atoms of rank one: set atom_rank=1, not {self.atom_rank}.')
-        if self.mean and is_other:
-            raise ValueError('mean=True needs loss="squared" and nonnegative=False.')
-        if not self._is_white and is_other:
-            raise ValueError('A noise model needs loss="squared" and nonnegative=False.')
+        if is_other and (self.mean or has_noise):
+            what = "mean=True" if self.mean else "A noise model"
+            raise ValueError(f'{what} needs loss="squared" and nonnegative=False.')
         if self.adjacency is not None and (self.loss != "squared" or self.atom_rank == BLOCK or not self.refine):
             raise ValueError('adjacency needs loss="squared", an integer atom_rank and refine=True.')
         if not isinstance(self.adjacency, Mapping | list | None):
@@ -501,7 +466,8 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         checks.check_integer(self.max_iter, "max_iter", 1)
         if self.sigma is not None:
             checks.check_number(self.sigma, "sigma")
-        read_memory(self.max_memory)
+        if self.max_memory is not None:
+            read_memory(self.max_memory)
 
     def _spec(self, data: Storage, modes: tuple[int, ...], labels: Labels | None) -> Spec:
         """Return what a fit depends on besides its data."""
@@ -510,19 +476,10 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError("adjacency has a graph along a mode where no atom can be Boolean: see boolean_modes.")
         if graphs and (data.weights is not None or data.n_passes):
             raise ValueError("adjacency needs complete data in memory without weights: fill what is missing first.")
-        return Spec(
-            int(self.n_atoms),
-            modes,
-            None if self.atom_rank == BLOCK else int(self.atom_rank),
-            refine=bool(self.refine),
-            n_init=None if self.n_init is None else int(self.n_init),
-            max_iter=int(self.max_iter),
-            sigma=self.sigma,
-            certify=bool(self.certify),
-            tol=max(1e-6, float(np.sqrt(10 * np.finfo(data.dtype).eps))),
-            graphs=graphs,
-            smoothness=self.smoothness,
-        )
+        rank, tol = None if self.atom_rank == BLOCK else int(self.atom_rank), np.sqrt(10 * np.finfo(data.dtype).eps)
+        same = ("refine", "n_init", "max_iter", "sigma", "certify", "smoothness")
+        given: dict[str, Any] = {name: getattr(self, name) for name in same}
+        return Spec(int(self.n_atoms), modes, rank, tol=max(1e-6, float(tol)), graphs=graphs, **given)
 
     def _identity(self, seed: int, data: Storage, modes: tuple[int, ...], graphs: Mapping[int, Any]) -> dict[str, Any]:
         """Return what identifies a fit in its checkpoint, ready for JSON."""
@@ -533,36 +490,23 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
             raise ValueError('A checkpoint needs noise="white" or "separable": whiten X first, boolcp.Noise.whiten.')
         return {"parameters": kept, "data": describe(data) | {"Boolean modes": list(modes)}}
 
-    @property
-    def _is_signed(self) -> bool:
-        """Return True if real parts may be negative along all modes."""
-        return isinstance(self.nonnegative, bool | np.bool_) and not self.nonnegative
-
-    @property
-    def _is_white(self) -> bool:
-        """Return True if there is no noise model."""
-        return isinstance(self.noise, str) and self.noise == "white"
-
-    def _why_in_memory(self) -> str:
-        """Return the parameter for which X has to be in memory, nothing if a fit can read it from disk."""
-        reasons = {
+    def _asked(self) -> dict[str, bool]:
+        """Return for everything that needs X in memory whether the parameters ask for it."""
+        return {
             f"loss='{self.loss}'": self.loss in ("poisson", "bernoulli"),
             "atom_rank='block'": self.atom_rank == BLOCK,
             "mean=True": self.mean,
-            "a noise model": not self._is_white,
+            "a noise model": not isinstance(self.noise, str) or self.noise != "white",
             "adjacency": self.adjacency is not None,
-            "nonnegative parts": not self._is_signed,
+            "nonnegative parts": not isinstance(self.nonnegative, bool | np.bool_) or bool(self.nonnegative),
             "refine=False": not self.refine,
         }
-        return next((reason for reason, is_so in reasons.items() if is_so), "")
 
     def _read(
         self, X: Any, mask: ArrayLike | None, weights: Any = None, *, is_fitted: bool, mode: int | None = None
     ) -> tuple[Storage, Labels | None, tuple[int, ...], Noise | None]:
         """Return the storage of X, its labels, Boolean modes and noise; `is_fitted` says that X is new along a mode."""
-        if checks.is_listed(X):
-            X = checks.array_of_listed(X)
-        given = X
+        given = X = checks.array_of_listed(X) if not isinstance(X, np.ndarray) and checks.is_listed(X) else X
         known = self.decomposition_ if is_fitted else None
         fitted = None if known is None else known.labels
         free = [] if fitted is None or mode is None else [fitted.dims[mode]]
@@ -570,7 +514,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         dims = None if labels is None else labels.dims
         if stays_out(X, self.max_memory):
             checks.check_lazy(X, mask)
-            why = "new data" if is_fitted else self._why_in_memory()
+            why = "new data" if is_fitted else next((what for what, is_so in self._asked().items() if is_so), "")
             rank = EXTRA + int(self.n_atoms) * (1 if self.atom_rank == BLOCK else int(self.atom_rank))
             how: dict[str, Any] = {"rank": rank, "max_memory": self.max_memory, "needs_memory": why}
             modes = checks.check_modes(self.boolean_modes, X.shape, dims)
@@ -606,7 +550,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
                 raise ValueError("mean=True needs one Boolean mode: name it, as in boolean_modes=[2].")
             options["center"] = modes[0]
         noise = known.noise if known is not None else None
-        if known is None and not self._is_white:
+        if known is None and self._asked()["a noise model"]:
             others = tuple(n for n in range(X.ndim) if n not in modes)
             if observed is not None or (weights is not None and np.ptp(weights, axis=others).any()):
                 what = "complete data, and weights along the Boolean mode at most"

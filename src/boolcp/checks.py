@@ -44,14 +44,8 @@ def check_tensor(X: Any, mask: ArrayLike | None) -> tuple[np.ndarray, np.ndarray
     X is copied only to change its dtype: float32 and float64 are kept, integers and Booleans become float64. NaN is
     missing; a numpy masked array has its own mask, with the opposite meaning.
     """
-    if is_listed(X):
-        advice = "which only `fit` and `transform` take; pass an array with NaN where entries are missing"
-        raise TypeError(f"X is a list of observed entries, {advice}.")
-    if hasattr(X, "toarray") or hasattr(X, "todense"):
-        advice = "pass X.toarray(), or the observed entries as (indices, values, shape)"
-        raise TypeError(f"X is a sparse matrix, which is not supported: {advice}.")
     own = ~np.ma.getmaskarray(X) if np.ma.isMaskedArray(X) else True
-    X = _to_array(X)
+    X = X if type(X) is np.ndarray and X.dtype.kind != "O" else _to_array(X)
     check_kind_and_order(X)
     X = X if X.dtype in (np.float32, np.float64) else X.astype(np.float64)
     given = own if mask is None else own & check_mask(mask, X.shape)
@@ -118,7 +112,13 @@ def check_kind_and_order(X: Any) -> None:
 
 
 def _to_array(X: Any) -> np.ndarray:
-    """Return X as an array, Python objects as numbers."""
+    """Return X as an array, Python objects as numbers; what is no array raises an error with advice."""
+    if is_listed(X):
+        advice = "which only `fit` and `transform` take; pass an array with NaN where entries are missing"
+        raise TypeError(f"X is a list of observed entries, {advice}.")
+    if hasattr(X, "toarray") or hasattr(X, "todense"):
+        advice = "pass X.toarray(), or the observed entries as (indices, values, shape)"
+        raise TypeError(f"X is a sparse matrix, which is not supported: {advice}.")
     if isinstance(X, str | PurePath):
         raise TypeError(f"X is the text {str(X)!r}, not an array; read a file with boolcp.open_tensor(path).")
     if type(X).__module__.startswith("mne."):
@@ -203,12 +203,10 @@ def array_of_listed(X: Any) -> np.ndarray:
     return array
 
 
-def find_empty(data: Any) -> dict[int, np.ndarray]:
-    """Return the slices without any observed entry by mode, {mode: (d_n,) bool}, only for modes that have some."""
-    if data.weights is None:
-        return {}
-    ones = [np.ones((d, 1)) for d in data.shape]
-    empty = {n: data.weights.mttkrp(ones, n)[:, 0] == 0 for n in range(len(ones))}
+def find_empty(weights: Any) -> dict[int, np.ndarray]:
+    """Return the slices without any weight by mode, {mode: (d_n,) bool}, only for modes that have some."""
+    ones = [np.ones((d, 1)) for d in weights.shape]
+    empty = {n: weights.mttkrp(ones, n)[:, 0] == 0 for n in range(len(ones))}
     return {mode: slices for mode, slices in empty.items() if slices.any()}
 
 
@@ -313,9 +311,9 @@ def make_generator(random_state: Any) -> np.random.Generator:
 
 def make_seed(random_state: Any) -> int:
     """Return the seed of a fit: the integer that was given, or one drawn from a Generator."""
-    is_given = isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool)
-    rng = make_generator(random_state)
-    return int(random_state) if is_given else int(rng.integers(2**63))
+    if isinstance(random_state, numbers.Integral) and not isinstance(random_state, bool) and int(random_state) >= 0:
+        return int(random_state)
+    return int(make_generator(random_state).integers(2**63))
 
 
 def warn_of_fit(W: Any, n_entries: int, *, is_zero: bool) -> None:

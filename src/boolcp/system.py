@@ -5,7 +5,7 @@ import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from functools import cache
+from functools import cache, partial
 from threading import Lock, local
 from typing import Any
 
@@ -121,9 +121,7 @@ class Requests:
 REQUESTS = Requests()
 
 
-def one_thread() -> AbstractContextManager[None]:
-    """Run the body with one BLAS thread; small matrices are slower, not faster, with more."""
-    return REQUESTS.ask(n_one=1)
+one_thread = partial(REQUESTS.ask, n_one=1)  # run the body with one BLAS thread: small matrices are slower with more
 
 
 def enough_threads(X: np.ndarray) -> AbstractContextManager[None]:

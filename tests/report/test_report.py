@@ -28,7 +28,7 @@ pytest.importorskip("itables")
 from boolcp.io.results import make_provenance
 from boolcp.plotting.maps import interpolate
 from boolcp.plotting.mode_labels import groups_of, positions_of
-from boolcp.plotting.patterns import real_columns
+from boolcp.plotting.patterns import bit_values, real_columns
 from boolcp.report import charts, conditions, held_script, script_hash, words, write_report
 
 VOID = {"meta", "img", "br", "link", "input"}
@@ -645,12 +645,12 @@ def test_bits_in_doubt_are_gray_and_follow_their_entries(rng):
     W = boolcp.decompose(X, 1, boolean_modes=[0], random_state=0)
     p, z = W.bit_confidence()[0], W.atoms[0].z
     assert (p < 0.9).any(), "some bits are in doubt"
-    values = charts.bit_values(W, 0)
+    values = bit_values(W, 0)
     np.testing.assert_allclose(values[p > 0.5], np.where(z, p, 1 - p)[p > 0.5])
     assert (values[z] >= 0.5).all() and (values[~z] <= 0.5).all(), "a bit never has the color of the other state"
     assert charts.atom_figures(W, 0)[0]["caption"] == "mode 0: yellow on, blue off, gray uncertain"
     order = rng.permutation(14)
-    np.testing.assert_allclose(charts.bit_values(conditions.permuted(W, 0, order), 0), values[order])
+    np.testing.assert_allclose(bit_values(conditions.permuted(W, 0, order), 0), values[order])
     k = int(np.argmin(p))
     assert charts.bit_texts(W, 0)[k].endswith(f"{'on' if z[k] else 'off'}, {100 * max(p[k], 0.5):.0f} % sure")
 
@@ -825,6 +825,6 @@ def test_a_map_of_the_head_is_empty_far_from_all_electrodes():
 
 @pytest.mark.parametrize("n", [1, 2, 7, 8, 12, 40])
 def test_no_two_atoms_or_groups_have_one_color(n):
-    atoms, groups = charts.atom_colors(n), charts.group_colors(n)
+    atoms, groups = charts.atom_colors(n), charts.atom_colors(n, *charts.GROUP_COLORS)
     assert len(set(atoms)) == len(set(groups)) == n and "#000000" not in groups
     assert not set(groups) & {*charts.atom_colors(7), *atoms, "#0072B2", "#F0E442"}

@@ -1,7 +1,7 @@
-"""What all baselines share: reading and checking their input, imputation, the loss, unfoldings."""
+"""What all baselines share: reading and checking their input, and the loss."""
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Self
+from collections.abc import Sequence
+from typing import Any, Self
 
 import numpy as np
 from numpy.random import Generator
@@ -9,7 +9,6 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator
 
 from boolcp import checks
-from boolcp.contractions import khatri_rao
 from boolcp.result.labels import read_aligned
 from boolcp.system import one_thread
 
@@ -42,43 +41,7 @@ class Baseline(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no type
         raise NotImplementedError
 
 
-class RealCP(NamedTuple):
-    """A CP decomposition W = sum_k weights_k a_k (x) b_k (x) ..: weights (K,) and factors, each (d_n, K)."""
-
-    weights: np.ndarray
-    factors: list[np.ndarray]
-
-    def to_tensor(self) -> np.ndarray:
-        """Return W as a dense array."""
-        shape = [len(A) for A in self.factors]
-        return ((self.factors[0] * self.weights) @ khatri_rao(self.factors[1:]).T).reshape(shape)
-
-
-def impute(X: np.ndarray, observed: np.ndarray | None, step: Callable[..., Any], *, max_iter: int, tol: float) -> Any:
-    """Return step(filled, previous) with the missing entries of X repeatedly replaced by its own estimate.
-
-    Each round is a majorization of the loss over the observed entries: it falls whenever `step` lowers the loss of the
-    filled tensor. It stops when the filled entries change by no more than `tol` times the norm of X. `previous` is
-    None at first; if nothing is missing (`observed` is None), it is a single call. An estimate has `to_tensor`.
-    """
-    if observed is None:
-        return step(X, None)
-    filled = np.where(observed, X, X.sum() / observed.sum())
-    size, estimate = tol * np.linalg.norm(X), None
-    for _ in range(max_iter):
-        estimate = step(filled, estimate)
-        previous, filled = filled, np.where(observed, X, estimate.to_tensor())
-        if np.linalg.norm(filled - previous) <= size:
-            break
-    return estimate
-
-
 def squared_loss(X: np.ndarray, observed: np.ndarray | None, estimate: Any) -> float:
     """Return |X - W|^2 / 2 over the observed entries."""
     error = X - estimate.to_tensor()
     return float(np.sum(error**2, where=True if observed is None else observed) / 2)
-
-
-def unfold(X: np.ndarray, mode: int) -> np.ndarray:
-    """Return the unfolding (d_n, other modes)."""
-    return np.moveaxis(X, mode, 0).reshape(X.shape[mode], -1)

@@ -6,11 +6,12 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import Baseline, Modes, squared_loss, unfold
+from boolcp.baselines._base import Baseline, Modes, squared_loss
 from boolcp.contractions import along, gram
 from boolcp.program.maxcut import maximize
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.storage.dense import unfold
 
 Terms = dict[int, tuple[np.ndarray, np.ndarray]]  # {mode: (Z, V)}
 

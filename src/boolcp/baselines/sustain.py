@@ -6,11 +6,14 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes, RealCP, impute
+from boolcp.baselines._base import EXTRA_RANK, Baseline, Modes
 from boolcp.contractions import gram_product
 from boolcp.datasets.synthetic import sum_of
 from boolcp.storage.dense import Complete, Dense
 from boolcp.storage.tucker import compress, leading_basis
+from boolcp.storage.weighted import full
+
+N_ROUNDS, SETTLED = 30, 1e-6  # of filling missing entries, and their change relative to |X| that ends them; not tuned
 
 
 class SUSTain(Baseline):
@@ -61,23 +64,23 @@ class SUSTain(Baseline):
     def _fit(self, X: np.ndarray, observed: np.ndarray | None, modes: Modes, labels: Any, rng: Generator) -> None:
         boolean_mode = np.array([modes[k % len(modes)] for k in range(self.n_atoms)])
 
-        def step(filled: np.ndarray, last: RealCP | None) -> RealCP:
-            """Return the best estimate of all starts, or the one that continues the last."""
-            starts = [singular_start(filled, boolean_mode, rng) if last is None else last.factors]
-            if last is None:
-                starts += [random_start(filled.shape, boolean_mode, rng) for _ in range(self.n_init - 1)]
+        filled = X if observed is None else np.where(observed, X, X.sum() / observed.sum())
+        starts = [singular_start(filled, boolean_mode, rng)]
+        starts += [random_start(X.shape, boolean_mode, rng) for _ in range(self.n_init - 1)]
+        for _ in range(N_ROUNDS):
             small = compress(Dense(filled), self.n_atoms + EXTRA_RANK)
             found = [hierarchical_als(small, A, boolean_mode, rng, self.max_iter, self.tol) for A in starts]
             best, _ = min(found, key=lambda pair: pair[1])
             factors, _ = hierarchical_als(Dense(filled), best, boolean_mode, rng, min(self.max_iter, 5), self.tol)
-            return RealCP(np.ones(self.n_atoms), factors)
-
-        factors = impute(X, observed, step, max_iter=30, tol=1e-6).factors
+            previous, starts = filled, [factors]
+            filled = X if observed is None else np.where(observed, X, full(factors))
+            if np.linalg.norm(filled - previous) <= SETTLED * np.linalg.norm(X):
+                break
         patterns = [
             (int(mode), factors[mode][:, k] > 0.5, [A[:, k] for n, A in enumerate(factors) if n != mode])
             for k, mode in enumerate(boolean_mode)
         ]
-        self.decomposition_ = sum_of(X.shape, [p for p in patterns if all(a.any() for a in p[2])], labels)
+        self.decomposition_ = sum_of(X.shape, patterns, labels)
 
 
 def hierarchical_als(

@@ -157,8 +157,13 @@ class EcogSimulation:
 
     Examples
     --------
-    >>> boolcp.datasets.simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0).patterns
-    ('area rhythm', 'up state', 'slow wave')
+    >>> simulation = boolcp.datasets.simulate_ecog(n_channels=16, n_trials=4, trial_ms=500, random_state=0)
+    >>> simulation.patterns, simulation.tensor("anesthesia").shape
+    (('area rhythm', 'up state', 'slow wave'), (16, 500, 4))
+    >>> import tempfile
+    >>> simulation.write_neurotycho(folder := f"{tempfile.mkdtemp()}/recording")
+    >>> boolcp.open_tensor(folder, condition="Anesthetized").sizes["channel"]
+    16
     """
 
     sessions: dict[str, Any]
@@ -167,29 +172,14 @@ class EcogSimulation:
     trial_ms: float
 
     def tensor(self, condition: str) -> Any:
-        """Return the recording under one condition, cut into trials: channel x time x trial.
-
-        Examples
-        --------
-        >>> boolcp.datasets.simulate_ecog(16, 4, trial_ms=500, random_state=0).tensor("anesthesia").shape
-        (16, 500, 4)
-        """
+        """Return the recording under one condition, cut into trials: channel x time x trial."""
         from boolcp import prepare
 
         label = CONDITIONS[condition][0]
         return prepare.cut_trials(prepare.select_condition(self.sessions[condition], label), self.trial_ms)
 
     def write_neurotycho(self, folder: str | PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the recording as a NeuroTycho folder, one session for each condition.
-
-        Examples
-        --------
-        >>> import tempfile
-        >>> folder = f"{tempfile.mkdtemp()}/recording"
-        >>> boolcp.datasets.simulate_ecog(16, 4, trial_ms=500, random_state=0).write_neurotycho(folder)
-        >>> boolcp.open_tensor(folder, condition="Anesthetized").sizes["channel"]
-        16
-        """
+        """Write the recording as a NeuroTycho folder, one session for each condition."""
         from boolcp.io.neurotycho import write_neurotycho
 
         write_neurotycho(self.sessions.values(), folder, overwrite=overwrite)

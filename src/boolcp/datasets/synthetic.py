@@ -126,15 +126,8 @@ def _draw(shape: Sequence[int], mode: int, factor: float, p: float, rng: np.rand
 
 def sum_of(shape: Sequence[int], patterns: Iterable[Pattern], labels: Labels | None = None) -> BooleanCP:
     """Return patterns as a sum of atoms with real columns of norm one; the weights are their sizes."""
-    found = [unit_atom(*pattern) for pattern in patterns]
-    return BooleanCP(shape, [atom for atom, _ in found], [size for _, size in found], labels)
-
-
-def unit_atom(mode: int, z: np.ndarray, real: Sequence[np.ndarray]) -> tuple[Atom, float]:
-    """Return the atom with these bits and these real columns scaled to norm one, and its size."""
-    sizes = [np.linalg.norm(column) for column in real]
-    factors = tuple((column / size)[:, None] for column, size in zip(real, sizes, strict=True))
-    return Atom(mode, z, factors), float(np.prod(sizes))
+    atoms = [Atom(mode, z, tuple(column[:, None] for column in real)) for mode, z, real in patterns]
+    return BooleanCP(shape, atoms, np.ones(len(atoms)), labels).rank_one_terms()
 
 
 def _check_modes(shape: Sequence[int], n_atoms: int | Sequence[int], boolean_modes: Sequence[int] | None) -> list[int]:

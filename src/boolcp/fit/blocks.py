@@ -10,6 +10,7 @@ from itertools import combinations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.random import Generator
 
 from boolcp.fit._kernels import decide_nonnegative
 from boolcp.fit.atom_search import residual_gram
@@ -37,7 +38,7 @@ class Term(NamedTuple):
     is_fixed: bool = False
 
 
-def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: np.random.Generator) -> BooleanCP | str:
+def next_block(data: Storage, W: BooleanCP, spec: Spec, rng: Generator) -> BooleanCP | str:
     """Return W with one block atom more and all blocks and bits decided again, or why there is none."""
     fitting = Backfit(data, spec.tol**2 * data.squared_norm)
     pairs = zip(W.atoms, W.weights, strict=True)
@@ -98,9 +99,7 @@ class Backfit:
         w, r = self.weights.to_array(), self.residual(terms).to_array()
         return float(np.sum(r**2 / np.where(w > 0, w, 1.0)))
 
-    def extend(
-        self, terms: Sequence[Term], modes: Sequence[int], rng: np.random.Generator, is_joint: bool
-    ) -> list[Term]:
+    def extend(self, terms: Sequence[Term], modes: Sequence[int], rng: Generator, is_joint: bool) -> list[Term]:
         """Return the terms with one more, back-fitted. An atom may vanish in between: then a different one is found."""
         longer = list(terms)
         for _ in range(MAX_TRIALS):
@@ -112,9 +111,7 @@ class Backfit:
                 break
         return longer
 
-    def find(
-        self, terms: Sequence[Term], modes: Sequence[int], rng: np.random.Generator, is_joint: bool
-    ) -> Term | None:
+    def find(self, terms: Sequence[Term], modes: Sequence[int], rng: Generator, is_joint: bool) -> Term | None:
         """Return the term with the largest gain over the modes (Alg. 2, line 10); None without gain."""
         residual, best, best_gain = self.residual(terms), None, self.min_gain
         for mode in modes:
@@ -125,9 +122,7 @@ class Backfit:
                 best, best_gain = term, gain
         return best
 
-    def find_along(
-        self, residual: Tensor, mode: int, own: list[Term], rng: np.random.Generator
-    ) -> tuple[Term | None, float]:
+    def find_along(self, residual: Tensor, mode: int, own: list[Term], rng: Generator) -> tuple[Term | None, float]:
         """Return the term along one mode and its gain when the blocks of `own` terms are refitted with it.
 
         With P the projection that removes the bits of `own`, the gain of z with a dense block is z'PCPz / z'Pz.
@@ -141,9 +136,7 @@ class Backfit:
         gain = float(np.vdot(B, B) / n_ones) if n_ones > DEPENDENT * z.sum() else 0.0
         return (Term(mode, z, B / n_ones), gain) if gain > 0 else (None, 0.0)
 
-    def find_observed(
-        self, residual: Tensor, mode: int, own: list[Term], rng: np.random.Generator
-    ) -> tuple[Term | None, float]:
+    def find_observed(self, residual: Tensor, mode: int, own: list[Term], rng: Generator) -> tuple[Term | None, float]:
         """Return the term along one mode over weighted entries, and its gain; bits and block in turn."""
         assert self.weights is not None
         C, _ = residual_gram(residual, mode)
@@ -182,13 +175,12 @@ class Backfit:
         places = [k for k, term in enumerate(terms) if term.mode == mode]
         own = [terms[k] for k in places]
         residual = self.residual([term for term in terms if term.mode != mode])
-        before = self.cost(residual, mode, own)
-        options = [(before, own), self.refit(residual, mode, own)]
-        after, own = min(options, key=lambda option: option[0])
+        before, after, fitted = self.refit(residual, mode, own)
+        after, own = (after, fitted) if after < before else (before, own)
         if has_new_bits:
             moved = self.decide_bits(residual, mode, own)
             if any(not np.array_equal(new.z, old.z) for new, old in zip(moved, own, strict=True)):
-                cost, fitted = self.refit(residual, mode, [term for term in moved if term.z.any()])
+                _, cost, fitted = self.refit(residual, mode, [term for term in moved if term.z.any()])
                 if cost < after:
                     places = [k for k, term in zip(places, moved, strict=True) if term.z.any()]
                     after, own = cost, fitted
@@ -208,18 +200,14 @@ class Backfit:
         pairs = (Z[:, :, None] * Z[:, None, :]).reshape(len(Z), -1)
         return np.asarray(self.weights.contract(mode, pairs)).reshape(K, K, -1).transpose(2, 0, 1), P
 
-    def cost(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> float:
-        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode."""
-        if not terms:
-            return 0.0
-        (H, P), V = self.equations(residual, mode, terms), np.stack([term.V.ravel() for term in terms], axis=1)
-        return quadratic(H, V) - 2 * float(np.vdot(P, V))
+    def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, float, list[Term]]:
+        """Return |R - sum_k z_k (x) V_k|^2 - |R|^2 for the terms of one mode, before and after, and them after.
 
-    def refit(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> tuple[float, list[Term]]:
-        """Return the cost and the terms of one mode with blocks that solve their equations jointly."""
+        Their blocks then solve their equations jointly.
+        """
         if not terms:
-            return 0.0, []
-        H, P = self.equations(residual, mode, terms)
+            return 0.0, 0.0, []
+        (H, P), old = self.equations(residual, mode, terms), np.stack([term.V.ravel() for term in terms], axis=1)
         if self.data.nonnegative:
             V, is_real = np.zeros_like(P), np.array([term.is_fixed for term in terms])
             none = np.zeros(len(terms), dtype=bool)
@@ -227,7 +215,8 @@ class Backfit:
         else:
             V = solve_rows(H, P)
         fitted = [term._replace(V=v.reshape(term.V.shape)) for term, v in zip(terms, V.T, strict=True)]
-        return quadratic(H, V) - 2 * float(np.vdot(P, V)), fitted
+        before, after = (quadratic(H, A) - 2 * float(np.vdot(P, A)) for A in (old, V))
+        return before, after, fitted
 
     def decide_bits(self, residual: Tensor, mode: int, terms: Sequence[Term]) -> list[Term]:
         """Return the terms of one mode with each row of bits decided jointly; the bits of a mean stay."""
@@ -271,7 +260,7 @@ class Backfit:
         for pair in combinations(fits, 2):
             decided = self.decide_bits(residual, last.mode, pair)
             if all(term.z.any() for term in decided):
-                cost, fitted = self.refit(residual, last.mode, decided)
+                _, cost, fitted = self.refit(residual, last.mode, decided)
                 best, best_cost = (fitted, cost) if cost < best_cost else (best, best_cost)
         if best is None:
             return terms
@@ -280,7 +269,7 @@ class Backfit:
         return self.backfit(found) if is_better else terms
 
 
-def best_code(C: Gram, P: Complement, rng: np.random.Generator) -> np.ndarray:
+def best_code(C: Gram, P: Complement, rng: Generator) -> np.ndarray:
     """Return the z that maximizes z'Cz / z'Pz, C = PCP, by flips from the best z of z'Cz / z'z and of z'Cz."""
     published = maximize(C, rng, certify=False, is_ratio=False, effort="quick")
     effort = "quick" if isinstance(C, ThinGram) else "default"  # bits of a long mode are decided again later

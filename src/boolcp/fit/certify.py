@@ -36,8 +36,7 @@ def certify_on(W: BooleanCP, X: Any, mask: ArrayLike | None, weights: Any, effor
         raise ValueError(f'There are no certificates under loss="{W.deviance.loss}": they are about squares.')
     X, mask, weights, _ = read_aligned(X, mask, weights, like=W.labels)
     X, observed = checks.check_tensor(X, mask)
-    if X.shape != W.shape:
-        raise ValueError(f"X has shape {X.shape}: pass the tensor that was fitted, of shape {W.shape}.")
+    checks.check_shape(X.shape, W.shape, None)
     weights = None if weights is None else checks.check_weights(weights, X.shape)
     values, atoms = units_of_fit(X, W)
     data = make_storage(values, observed, weights)
@@ -103,9 +102,7 @@ def long_bound(data: Storage, R: Tensor, atom: Atom) -> float:
     """Return an upper bound on the decrease by any atom along the mode of an atom, which is long, for a residual R.
 
     An unfolding with at most THIN columns has lambda_max(R_n'R_n). Otherwise it is L times the smallest
-    lambda_max(R_m R_m') over the short modes m, which no atom of rank L can exceed: <R, z (x) u (x) w> / |z| is at most
-    the norm of every unfolding of R, and L such products add up to sqrt(L) times it. NaN if there is no short mode, or
-    no proof.
+    lambda_max(R_m R_m') over the short modes m (docs/maths.md). NaN if there is no short mode, or no proof.
     """
     short, rank = [m for m in range(len(data.shape)) if has_gram(data, m)], atom.rank or 1
     if n_columns(data, atom.mode) <= THIN and not data.n_passes:
@@ -173,7 +170,7 @@ def noise_left(data: Storage, W: BooleanCP) -> float:
     norm2 = W.data_norm2
     is_fitted = norm2 is not None and W.data_inner is not None and np.isclose(norm2, data.squared_norm, rtol=1e-9)
     while True:
-        n_free = W.n_parameters + W.n_bits
+        n_free = sum(atom.n_parameters + len(atom.z) for atom in W.atoms)
         loss = (W if is_fitted else with_system(W, data)).squared_error
         sigma = float(np.sqrt(loss / max(n_observed(data) - n_free, 1)))
         kept = stands_out(W, sigma)
@@ -223,7 +220,9 @@ def unique_gains(data: Storage, W: BooleanCP) -> np.ndarray:
 def atom_system(data: Storage, atoms: tuple[Atom, ...]) -> tuple[np.ndarray, np.ndarray]:
     """Return G (K, K) and b (K,) of the weights: <M_k, M_l> and <X, M_k> over the entries of `data`."""
     W, is_even = BooleanCP(data.shape, atoms, np.ones(len(atoms))), data.weights is None
-    if not atoms or (W.is_block and is_even and data.center is None):
+    if not atoms:
+        return np.zeros((0, 0)), np.zeros(0)
+    if W.is_block and is_even and data.center is None:
         return W.inner_products(), inner_with_atoms(data, atoms)
     if W.is_block or not (is_even or data.center is None):  # b less the same for the residual of one atom
         b, size = inner_with_atoms(data.residual(BooleanCP(data.shape)), atoms), np.sqrt(data.squared_norm) or 1.0
@@ -255,12 +254,11 @@ def by_size(W: BooleanCP) -> BooleanCP:
 
 
 def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
-    """Return for each mode that is real in all atoms the root mean square correlation of the residual along it.
+    """Return for each mode but the one Boolean mode of W the root mean square correlation of the residual along it.
 
     What chance gives is subtracted; some slices stand for large data. Nothing with gaps, under a loss, or on disk.
     """
-    is_other = data.weights is not None or W.deviance is not None or data.n_passes
-    if is_other or len(W.members) != 1:
+    if data.weights is not None or W.deviance is not None or data.n_passes:
         return ()
     R, found, (boolean,) = data.residual(replace(W, mean=None)), [0.0] * len(data.shape), W.members
     n_slices = max(MIN_SLICES, int(MAX_WORK / n_columns(data, boolean) / max(data.shape)))
@@ -268,7 +266,7 @@ def left_correlation(data: Storage, W: BooleanCP) -> tuple[float, ...]:
         some = np.linspace(0, d - 1, n_slices).astype(int)
         R = reduced(R, boolean, (np.arange(d)[:, None] == some).astype(float))
     for mode, d in enumerate(data.shape):
-        if mode not in W.members and d <= LONG:
+        if mode != boolean and d <= LONG:
             C = np.asarray(R.gram(mode), dtype=float)
             if C.trace() <= UNSEEN * data.squared_norm:  # an exact fit leaves rounding
                 return ()

@@ -26,6 +26,7 @@ from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_unsafe
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns
+from boolcp.result.tables import to_plain
 
 FORMAT, FORMAT_VERSION = "boolcp checkpoint", 6
 HEADER = "checkpoint.json"
@@ -135,7 +136,7 @@ def write_archive(path: Path, identity: dict[str, Any], state: State) -> None:
     header["state"] = encode(state, arrays)
     with open(path, "w+b") as file:
         with zipfile.ZipFile(file, "w") as archive:
-            archive.writestr(HEADER, json.dumps(header, default=plain))
+            archive.writestr(HEADER, json.dumps(header, default=to_plain))
             for index, array in enumerate(arrays):
                 with archive.open(f"{index}.npy", "w", force_zip64=True) as member:
                     np.lib.format.write_array(member, array, allow_pickle=False)
@@ -224,7 +225,7 @@ def digest_of(file: BinaryIO) -> bytes:
 
 def check_same(path: Path, kind: str, stored: dict[str, Any], given: dict[str, Any]) -> None:
     """Raise a FileError that names what differs between two descriptions of parameters or data."""
-    stored, given = (json.loads(json.dumps(known, default=plain)) for known in (stored, given))
+    stored, given = (json.loads(json.dumps(known, default=to_plain)) for known in (stored, given))
     differing = [name for name in {**stored, **given} if not is_same(stored.get(name), given.get(name))]
     if not differing:
         return
@@ -241,12 +242,3 @@ def is_same(a: Any, b: Any) -> bool:
     if isinstance(a, float) and isinstance(b, float):
         return a == b or abs(a - b) <= SAME * max(abs(a), abs(b)) * (abs(a) > 1e3)
     return a == b and isinstance(a, bool) == isinstance(b, bool)
-
-
-def plain(value: Any) -> Any:
-    """Return a number or a list for a value that JSON does not know."""
-    if isinstance(value, np.generic):
-        return value.item()
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    raise TypeError(f"A checkpoint cannot hold {value!r}.")

@@ -120,9 +120,8 @@ def solve_blocks(program: Program, B: Blocks, *, tol: float) -> tuple[Blocks, Ar
 def best_blocks(Z: Array, Y: Array, V: Array, penalties: Array, least: float) -> Array:
     """Return the blocks that minimize |Y - sum_k z_k (x) V_k|^2 / 2 + sum_k penalties_k |V_k|, from the given ones.
 
-    They are in the span of the slices of Y, so that few coordinates are enough: rows A of these. A sweep shrinks each
-    row given the others, a group soft threshold. Solutions with reweighted squares follow, for |a| <= |a|^2 / (2 n) +
-    n / 2, equal at n = |a|. Rounds end when one lowers the objective by no more than `least`.
+    They are rows A of coordinates in the span of the slices of Y. A sweep shrinks each row given the others; solutions
+    with reweighted squares follow (docs/maths.md). Rounds end when one gains no more than `least`.
     """
     shape, Y, V = V.shape, Y.reshape(len(Z), -1), V.reshape(len(V), -1)
     if len(Z) > Z.shape[1]:
@@ -215,9 +214,7 @@ def dual_objective(program: Program, R: Array, norm: float) -> float:
 def noise_norm(program: Program, sigma: float) -> float:
     """Return an upper bound on the expected dual norm of noise of standard deviation sigma, largest over the modes.
 
-    By the inequality of Chevet and Gordon, sup |E'z| / |z| over Boolean z is on average at most sigma (sqrt(c) + w) for
-    an unfolding (d, c), where w = sup g'z / |z| = sqrt(0.405 d) for a Gaussian vector g. Rank one has the sum of the
-    roots of the other sizes for sqrt(c). As published, z is not divided by |z| <= sqrt(d), and sup g'z = 0.399 d.
+    It is that of Chevet and Gordon (docs/maths.md). As published, z is not divided by |z| <= sqrt(d).
     """
     levels, shape = [], program.X.shape
     for mode in program.modes:

@@ -41,7 +41,7 @@ from boolcp.fit.starts import EXACT, POLISHED, RIVAL, compared, leaves_noise, or
 from boolcp.fit.sweep import MAX_COMPILED, TOL, exact_rows, is_settled, noise_variance, polish, sweep
 from boolcp.fit.watch import PRESENT, Progress, Stop
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns, no_columns
+from boolcp.result.columns import Columns, to_columns
 from boolcp.result.trust import Trust, log_odds, stands_out
 from boolcp.storage.dense import Complete, n_observed
 from boolcp.storage.lazy import LazyWeighted
@@ -78,8 +78,9 @@ class Fit:
     def begin(self, seed: int) -> State:
         """Return the state before any step: no atoms."""
         shape, norm2 = self.data.shape, self.data.squared_norm
-        first = no_columns(shape) if self.is_columns else BooleanCP(shape)
-        return State(seed, path=(first,), stop_reason="" if norm2 > 0 else "zero")
+        first = BooleanCP(shape)  # blocks and Algorithm 1 as printed, which end with the pursuit, are no Columns
+        is_columns = self.spec.refine and self.spec.atom_rank is not None
+        return State(seed, path=(to_columns(first) if is_columns else first,), stop_reason="" if norm2 > 0 else "zero")
 
     def at_state(self, s: State) -> "Fit":
         """Return the fit with the state's scale of the loss; of data on disk, with squares near its best columns."""
@@ -95,11 +96,6 @@ class Fit:
         fit.__dict__["small"] = self.small  # which does not depend on the scale
         return fit
 
-    @property
-    def is_columns(self) -> bool:
-        """Return True if the fit holds its atoms as Columns; blocks and Algorithm 1 as printed end with the pursuit."""
-        return self.spec.refine and self.spec.atom_rank is not None
-
 
 def has_other_loss(data: Storage) -> TypeGuard[Weighted | LazyWeighted]:
     """Return True unless the loss of the data is the sum of squares."""
@@ -111,12 +107,12 @@ def has_other_loss(data: Storage) -> TypeGuard[Weighted | LazyWeighted]:
 
 def pursue(fit: Fit, s: State) -> State:
     """Add the atom of steepest descent and correct the others (Alg. 1, lines 4-8)."""
-    spec, begin = fit.spec, time.perf_counter()
-    after = "search" if fit.is_columns else "result"
+    spec, begin, is_columns = fit.spec, time.perf_counter(), isinstance(s.path[-1], Columns)
+    after = "search" if is_columns else "result"
     if len(s.path) > spec.n_atoms or s.stop_reason:  # the path begins with no atoms
         return replace(s.at(after), stop_reason=s.stop_reason or "n_atoms")
     W: Columns | BooleanCP | str
-    if fit.is_columns:
+    if is_columns:
         W = add_columns(fit, s)
     elif spec.refine:  # all blocks and bits decided again
         W = next_block(fit.data, s.path[-1], spec, s.rng())
@@ -125,11 +121,13 @@ def pursue(fit: Fit, s: State) -> State:
         W = corrected(fit.data, s.path[-1], found, spec.tol)
     if isinstance(W, str):
         return replace(s.at(after), stop_reason=W)
-    norm2 = (fit.small if fit.is_columns else fit.data).squared_norm
-    loss = W.loss if isinstance(W, Columns) else W.squared_error
-    atom = (W.take([W.n_atoms - 1]).to_decomposition() if isinstance(W, Columns) else W).atoms[-1]
+    norm2, mode = (fit.small if is_columns else fit.data).squared_norm, int(W.boolean_mode[-1])
+    if isinstance(W, Columns):
+        loss, n_ones, certificate = W.loss, int(W.matrices[mode][:, -1].sum()), np.nan
+    else:
+        loss, n_ones, certificate = W.squared_error, W.atoms[-1].n_ones, W.atoms[-1].certificate
     error = float(np.sqrt(max(loss, 0.0) / norm2))
-    new = AtomRecord(loss / 2, error, atom.mode, atom.n_ones, atom.certificate, time.perf_counter() - begin)
+    new = AtomRecord(loss / 2, error, mode, n_ones, certificate, time.perf_counter() - begin)
     reason = "explained" if loss <= spec.tol**2 * norm2 and len(s.path) < spec.n_atoms else ""
     return s.then(path=(*s.path, W), history=(*s.history, new), stop_reason=reason)
 
@@ -294,10 +292,11 @@ def end(fit: Fit, s: State) -> State:
         W = by_size(W)
     else:
         W = s.path[-1]
-    W = with_shares(data, W)
     if has_other_loss(data):
+        W = with_deviance(data, W)
         evidence = losses.judge(data, W)
     else:
+        W = with_system(W, data)
         if data.weights is not None and W.data_norm2:  # the ridge may have left nothing of atoms of noise
             W = W[W.weights**2 * np.diag(W.observed_gram()) > spec.tol**2 * W.data_norm2]
         if spec.certify and (spec.refine or data.weights is None) and any(np.isnan(a.certificate) for a in W.atoms):
@@ -318,16 +317,15 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
             found.append(with_system(W.to_decomposition(), fit.small))
         else:
             W = polish(data, oriented(W, data.nonnegative), max_iter=N_PATH) if W.n_atoms else W
-            found.append(with_shares(data, W.to_decomposition()))
+            V = W.to_decomposition()
+            found.append(with_deviance(data, V) if has_other_loss(data) else with_system(V, data))
     return tuple(found)
 
 
-def with_shares(data: Storage, W: BooleanCP) -> BooleanCP:
-    """Return W with what shares of variance need, or with its deviance under another loss than squares."""
-    if has_other_loss(data):
-        W = with_system(W, losses.with_loss(data, SQUARES)) if isinstance(data, Weighted) else W
-        return replace(W, deviance=losses.deviance_of(data, W))
-    return with_system(W, data)
+def with_deviance(data: Weighted | LazyWeighted, W: BooleanCP) -> BooleanCP:
+    """Return W with its deviance under another loss than squares and, in memory, what shares of variance need."""
+    W = with_system(W, losses.with_loss(data, SQUARES)) if isinstance(data, Weighted) else W
+    return replace(W, deviance=losses.deviance_of(data, W))
 
 
 STEPS: dict[str, Callable[[Fit, State], State]] = {

@@ -8,8 +8,7 @@ mode have a meaning: `x` and `y` (numbers) are the positions of electrodes, and 
 """
 
 from boolcp.plotting._atoms import atoms_picture as atoms_picture
-from boolcp.plotting._atoms import condition_means, plot_atoms, plot_boolean, plot_real
-from boolcp.plotting._on_off import plot_on_off
+from boolcp.plotting._atoms import condition_means, plot_atoms, plot_boolean, plot_on_off, plot_real
 from boolcp.plotting.look import OFF as OFF
 from boolcp.plotting.look import ON as ON
 from boolcp.plotting.maps import plot_electrodes

@@ -16,9 +16,10 @@ from boolcp.checks import check_mode
 from boolcp.plotting import look
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting.maps import draw_head, draw_head_values, plot_electrodes
-from boolcp.plotting.patterns import atom_panels, block_image, carrier_mode, leading_column, real_columns
+from boolcp.plotting.patterns import atom_panels, bit_values, block_image, carrier_mode, leading_column, real_columns
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.summary import mean_words
+from boolcp.result.trust import group_density
 from boolcp.system import load_extra
 
 MARKERS = ("o", "D", "P", "s")  # of the products of an atom along a mode with names
@@ -64,11 +65,8 @@ def plot_boolean(W: BooleanCP, k: int = 0, ax: Any = None) -> Any:
 
 def shading(W: BooleanCP, k: int) -> Any:
     """Return the opacity of each bit of atom k, (d_n,): 1 if it is certain or nothing is known, pale if uncertain."""
-    mode = W.atoms[k].mode
-    if W.trust is None or W.trust.odds is None:
-        return np.ones(W.shape[mode])
-    opacity = VISIBLE + (1 - VISIBLE) * np.clip(2 * W.bit_confidence()[k] - 1, 0.0, 1.0)
-    return np.where(modes.undetermined_of(W, mode), 1.0, opacity)
+    opacity = VISIBLE + (1 - VISIBLE) * np.abs(2 * bit_values(W, k) - 1)
+    return np.where(modes.undetermined_of(W, W.atoms[k].mode), 1.0, opacity)
 
 
 def plot_real(W: BooleanCP, k: int, mode: int, ax: Any = None) -> Any:
@@ -226,6 +224,30 @@ def picture(draw: Callable[[Any], Any], alt: str, size: tuple[float, float]) -> 
     buffer = io.BytesIO()
     figure.savefig(buffer, format="png", dpi=DPI, facecolor="white")
     return f'<img alt="{escape(alt)}" src="data:image/png;base64,{base64.b64encode(buffer.getvalue()).decode()}">'
+
+
+def plot_on_off(W: Any, atom: int = 0, ax: Any = None) -> Any:
+    """Draw the amplitudes of one atom in slices that a fit has not seen, with the two groups; return the Axes.
+
+    Examples
+    --------
+    >>> X = boolcp.datasets.make_boolean_cp((8, 9, 40), 1, boolean_modes=[2], noise=0.1, random_state=0).X
+    >>> W = boolcp.decompose(X, 1, boolean_modes=[2], random_state=0)
+    >>> boolcp.plotting.plot_on_off(boolcp.assess(X, W, n_parts=4, random_state=0)).get_xlabel()
+    'amplitude in unseen slices (weight = 1)'
+    """
+    look.need(W, "trust", "a BooleanCP")
+    curves = group_density(W, atom)
+    if curves is None:
+        raise ValueError(f"Atom {atom} has no amplitudes in slices that a fit has not seen: W = boolcp.assess(X, W).")
+    a, edges, x, low, high = curves
+    ax = look.make_axes(ax)
+    ax.hist(a, bins=edges, color="0.85", edgecolor="0.6", linewidth=0.5)
+    for name, y, color in (("off", low, look.BLUE), ("on", high, look.ORANGE)):
+        ax.plot(x, y, color=color, linewidth=1.5, label=f"group {name}")
+    look.finish(ax, "amplitude in unseen slices (weight = 1)", "slices")
+    look.legend_above(ax, ax.lines, title=f"atom {atom}: difference of the BIC {W.trust.on_off[atom]:.0f}")
+    return ax
 
 
 @dataclass(frozen=True, eq=False)

@@ -7,6 +7,8 @@ import numpy as np
 
 from boolcp.plotting.mode_labels import undetermined_of
 from boolcp.result.atoms import BooleanCP
+from boolcp.storage.dense import Dense
+from boolcp.storage.tucker import leading_basis
 
 MAX_SWEEPS = 200  # a bound on the work, not tuned
 NOTHING = 1e-10  # size of a product, relative to the largest, that is only rounding
@@ -66,7 +68,8 @@ def carrier_mode(W: BooleanCP, k: int) -> Any:
 
 def leading_patterns(block: Any) -> Any:
     """Return the columns of the best rank-one approximation of a block, by alternating projections, with its size."""
-    vectors = [leading_direction(np.moveaxis(block, n, 0).reshape(d, -1)) for n, d in enumerate(block.shape)]
+    data = Dense(np.asarray(block, dtype=float))
+    vectors = [leading_basis(data, n, 1)[:, 0] for n in range(block.ndim)]
     size = 0.0
     for _ in range(MAX_SWEEPS):
         before = size
@@ -84,16 +87,6 @@ def only_leading(W: BooleanCP, k: int) -> BooleanCP:
     """Return W with the best rank-one approximation of the real part of atom k in place of that."""
     leading = replace(W.atoms[k], factors=tuple(leading_patterns(W.atoms[k].dense_block())), block=None)
     return replace(W, atoms=(*W.atoms[:k], leading, *W.atoms[k + 1 :]))
-
-
-def leading_direction(M: np.ndarray) -> np.ndarray:
-    """Return the leading left singular vector of a matrix, from the Gram matrix of its shorter side."""
-    from scipy.linalg import eigh
-
-    if len(M) > M.shape[1]:
-        v = M @ leading_direction(M.T)
-        return v / (np.linalg.norm(v) or 1.0)
-    return eigh(M @ M.T, subset_by_index=(len(M) - 1, len(M) - 1))[1][:, 0]
 
 
 def contract_others(block: Any, vectors: Any, keep: Any) -> Any:
@@ -133,3 +126,11 @@ def atom_panels(W: BooleanCP, k: int) -> list[Any]:
         return panels
     others = [n for n in panels if n != atom.mode]
     return [*panels, tuple(sorted(others, key=lambda n: W.shape[n])[-2:])]
+
+
+def bit_values(W: BooleanCP, k: int) -> np.ndarray:
+    """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
+    values = W.atoms[k].z.astype(float)
+    if W.trust is not None and W.trust.odds is not None:
+        values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
+    return np.where(undetermined_of(W, W.atoms[k].mode), 0.5, values)

@@ -12,8 +12,7 @@ import numpy as np
 from boolcp.fit.neighbors import graph_of
 from boolcp.plotting import mode_labels as modes
 from boolcp.plotting import patterns
-from boolcp.plotting.look import BLUE, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
-from boolcp.plotting.look import GROUPS as GROUP_COLORS
+from boolcp.plotting.look import BLUE, GROUPS, LINES, MAX_TICKS_UPWARD, OFF, ON, UNKNOWN, shortened, symmetric
 from boolcp.plotting.maps import MAX_NAMES, interpolate, outline
 from boolcp.report.conditions import bands, group_name
 from boolcp.report.words import on_text
@@ -27,6 +26,7 @@ MAX_TICKS = 15  # upright names that fit below an image beside its scale, on a p
 FEW, LETTERS = 8, 20  # up to this many names are shown with this many letters
 LOW, HIGH = 2, 8  # rows up to which a chart is low, and beyond which it is high
 COLORS = (*LINES[:6], "#8A8A8A")  # without black, which a dark page would hide
+GROUP_COLORS = GROUPS, 0.35  # and their saturation where they are many: none is that of an atom
 DASHES = ("solid", "dash", "dot", "dashdot")  # of the products of an atom
 SYMBOLS = ("circle", "diamond-open", "cross", "square-open")
 OUTLINE, ZERO, CLEAR = "#6B6B6B", "#9A9A9A", "rgba(0,0,0,0)"
@@ -44,11 +44,6 @@ def atom_colors(n: int, few: Sequence[str] = COLORS, saturation: float = 0.65) -
         return list(few[:n])
     shades = [colorsys.hls_to_rgb(137.508 * k % 360 / 360, (0.40, 0.55, 0.70)[k % 3], saturation) for k in range(n)]
     return ["#" + "".join(f"{round(255 * part):02X}" for part in shade) for shade in shades]
-
-
-def group_colors(n: int) -> list[str]:
-    """Return n different colors for groups, none that of an atom."""
-    return atom_colors(n, GROUP_COLORS, 0.35)
 
 
 def figure(
@@ -114,7 +109,7 @@ def _on_off_figures(W: BooleanCP, k: int) -> list[Chart]:
 
 def _boolean_figure(W: BooleanCP, k: int) -> Chart:
     """Return where an atom is on: an electrode map if its mode has positions, else a strip; gray where uncertain."""
-    mode, values, texts = W.atoms[k].mode, bit_values(W, k), bit_texts(W, k)
+    mode, values, texts = W.atoms[k].mode, patterns.bit_values(W, k), bit_texts(W, k)
     positions, caption = modes.positions_of(W, mode), _bits_caption(W, mode, [values])
     alt = f"Atom {k} along {modes.mode_text(W, mode)}, on: {on_text(W, k)}"
     if positions is not None:
@@ -132,19 +127,11 @@ def _bits_caption(W: BooleanCP, mode: int, rows: list[np.ndarray]) -> str:
     return f"{modes.mode_text(W, mode)}: yellow on, blue off" + f", gray {unknown}" * is_gray
 
 
-def bit_values(W: BooleanCP, k: int) -> np.ndarray:
-    """Return the probability that each entry of an atom is on, if known; 0.5 without data."""
-    values = W.atoms[k].z.astype(float)
-    if W.trust is not None and W.trust.odds is not None:
-        values = np.abs(1 - values - np.clip(W.bit_confidence()[k], 0.5, 1.0))
-    return np.where(modes.undetermined_of(W, W.atoms[k].mode), 0.5, values)
-
-
 def bit_texts(W: BooleanCP, k: int) -> list[str]:
     """Return a text for each bit of an atom: on or off, and how certain that is."""
-    atom, texts = W.atoms[k], []
+    atom, values, texts = W.atoms[k], patterns.bit_values(W, k), []
     is_known = W.trust is not None and W.trust.odds is not None
-    parts = zip(hover_labels(W, atom.mode), atom.z, bit_values(W, k), modes.undetermined_of(W, atom.mode), strict=True)
+    parts = zip(hover_labels(W, atom.mode), atom.z, values, modes.undetermined_of(W, atom.mode), strict=True)
     for label, is_on, value, is_unknown in parts:
         chance = f", {100 * max(value, 1 - value):.0f} % sure" if is_known else ""
         texts.append(f"{label}: no data" if is_unknown else f"{label}: {'on' if is_on else 'off'}{chance}")
@@ -248,7 +235,7 @@ def together_figures(W: BooleanCP) -> list[Chart]:
         boolean = [k for k in range(W.n_atoms) if W.atoms[k].mode == mode]
         real = [k for k in range(W.n_atoms) if W.atoms[k].mode != mode]
         if boolean:
-            values = [bit_values(W, k) for k in boolean]
+            values = [patterns.bit_values(W, k) for k in boolean]
             words = [[f"atom {k}, {text}" for text in bit_texts(W, k)] for k in boolean]
             rows = list(map(_bits, values, words))
             figures.append(_rows_figure(W, mode, boolean, rows, _bits_caption(W, mode, values)))
@@ -285,7 +272,7 @@ def _alt(W: BooleanCP, mode: int, atoms: Sequence[int]) -> str:
 
 def group_figures(means: Any, name: str) -> list[Chart]:
     """Return bars (shares of ones) and points (means of real parts, with their s.d.) of the atoms in each group."""
-    figures, colors = [], group_colors(len(means.conditions))
+    figures, colors = [], atom_colors(len(means.conditions), *GROUP_COLORS)
     for is_boolean in sorted(set(means.is_boolean.tolist()), reverse=True):
         members, traces = np.flatnonzero(means.is_boolean == is_boolean), []
         for c, group in enumerate(means.conditions):
@@ -380,7 +367,7 @@ def _banded(W: BooleanCP, mode: int, traces: list[Chart], layout: Chart, alt: st
     found, (first, width) = bands(W, mode), _cells(W, mode)
     box = {"type": "rect", "xref": "x", "yref": "paper", "y0": BAND[0], "y1": BAND[1], "line": {"width": 0}}
     shapes, legend = [], []
-    for (name, start, stop), color in zip(found, group_colors(len(found)), strict=True):
+    for (name, start, stop), color in zip(found, atom_colors(len(found), *GROUP_COLORS), strict=True):
         ends = {"x0": first + width * (start - 0.5), "x1": first + width * (stop - 0.5)}
         shapes.append(box | ends | {"fillcolor": color})
         legend.append((color, f"{name} ({stop - start})"))

@@ -10,7 +10,7 @@ import numpy as np
 
 from boolcp.fit.neighbors import part_of
 from boolcp.plotting.mode_labels import CONDITION, further_of, group_names, groups_of
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP, part_of_atom
 from boolcp.result.trust import BITS
 from boolcp.trust.conditions import ConditionTest, run_tests
 
@@ -116,16 +116,7 @@ def in_order(W: BooleanCP, tested: Sequence[str] = ()) -> BooleanCP:
 def permuted(W: BooleanCP, mode: int, order: np.ndarray) -> BooleanCP:
     """Return W with the entries along a mode in another order."""
     moved: dict[str, Any] = {}
-    atoms, labels = [], W.labels
-    for atom in W.atoms:
-        axis = mode - (mode > atom.mode)
-        if atom.mode == mode:
-            atoms.append(replace(atom, z=atom.z[order]))
-        elif atom.block is not None:
-            atoms.append(replace(atom, block=np.take(atom.block, order, axis)))
-        else:
-            factors = tuple(A[order] if n == axis else A for n, A in enumerate(atom.factors or ()))
-            atoms.append(replace(atom, factors=factors))
+    atoms, labels = [part_of_atom(atom, mode, order) for atom in W.atoms], W.labels
     for name in BITS:
         if (bits := getattr(W.trust, name, None)) is not None:
             moved[name] = tuple(v[order] if atom.mode == mode else v for atom, v in zip(W.atoms, bits, strict=True))

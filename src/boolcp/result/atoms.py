@@ -432,42 +432,41 @@ class BooleanCP:
     @property
     def squared_error(self) -> float:
         """Return |X - W|^2 over the observed entries, from inner products."""
-        norm2, b = self._fitted_to()
-        return max(float(norm2 - 2 * self.weights @ b + self.weights @ self.observed_gram() @ self.weights), 0.0)
+        norm2, b, G = self._fitted_to()
+        return max(float(norm2 - 2 * self.weights @ b + self.weights @ G @ self.weights), 0.0)
 
     def observed_gram(self) -> np.ndarray:
         """Return <M_k, M_l> over the observed entries of the data, (K, K)."""
-        self._fitted_to()
-        return self.inner_products() if self.data_gram is None else self.data_gram
+        return self._fitted_to()[2]
 
     def explained(self) -> float:
         """Return the share of |X|^2 (over the observed entries) that W explains, 1 - |X - W|^2 / |X|^2."""
         if self.deviance is not None:
             return self.deviance.explained
-        norm2, _ = self._fitted_to()
-        return float(1 - self.squared_error / norm2) if norm2 else 1.0
+        error = self.squared_error
+        return 1 - error / self.data_norm2 if self.data_norm2 else 1.0
 
     def explained_alone(self) -> np.ndarray:
         """Return for each atom the share of |X|^2 that it would explain alone, (K,)."""
         if self.deviance is not None:
             return np.full(self.n_atoms, np.nan)
-        norm2, b = self._fitted_to()
-        return b**2 / np.diag(self.observed_gram()) / norm2
+        norm2, b, G = self._fitted_to()
+        return b**2 / np.diag(G) / norm2
 
     def explained_unique(self) -> np.ndarray:
         """Return for each atom how much more of |X|^2 is explained than without it, other weights recomputed, (K,)."""
         if self.deviance is not None:
             return self.deviance.unique
-        (norm2, b), G = self._fitted_to(), self.observed_gram()
+        norm2, b, G = self._fitted_to()
         others = ~np.eye(len(b), dtype=bool)
         without = [b[k] @ np.linalg.lstsq(G[k][:, k], b[k], rcond=None)[0] for k in others]
         return np.maximum(norm2 - self.squared_error - np.array(without), 0.0) / norm2
 
-    def _fitted_to(self) -> tuple[float, np.ndarray]:
-        """Return |X|^2 and <X, M_k> of the data that was fitted."""
+    def _fitted_to(self) -> tuple[float, np.ndarray, np.ndarray]:
+        """Return |X|^2, <X, M_k> and <M_k, M_l> over the observed entries of the data that was fitted."""
         if self.data_norm2 is None or self.data_inner is None:
             raise ValueError("Shares of variance need the data: only a fitted decomposition has them.")
-        return self.data_norm2, self.data_inner
+        return self.data_norm2, self.data_inner, self.inner_products() if self.data_gram is None else self.data_gram
 
     # how sure it is
 
@@ -624,6 +623,16 @@ class BooleanCP:
         from boolcp.report import write_report
 
         write_report(self, path if Path(path).suffix else Path(path).with_suffix(".html"), force=force)
+
+
+def part_of_atom(atom: Atom, mode: int, rows: Any) -> Atom:
+    """Return an atom at some entries of a mode, in their order; its real part may no longer be of norm one."""
+    at = mode - (mode > atom.mode)
+    if atom.mode == mode:
+        return replace(atom, z=atom.z[rows])
+    if atom.factors is None:
+        return replace(atom, block=atom.dense_block()[(*[slice(None)] * at, rows)])
+    return replace(atom, factors=tuple(A[rows] if n == at else A for n, A in enumerate(atom.factors)))
 
 
 def inner_with_atoms(X: Any, atoms: Sequence[Atom]) -> np.ndarray:

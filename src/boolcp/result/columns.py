@@ -65,17 +65,14 @@ class Columns:
         owner = np.repeat(np.arange(len(places)), [len(own) for own in places])
         return Columns(tuple(A[:, columns] for A in self.matrices), owner, self.boolean_mode[np.asarray(atoms, int)])
 
-    def sizes(self) -> np.ndarray:
-        """Return the norm |c_k M_k| of each atom, (K,)."""
-        if not self.is_tied:
-            return np.prod([np.linalg.norm(A, axis=0) for A in self.matrices], axis=0)
-        G = gram_product(self.matrices)
-        same = self.owner[:, None] == self.owner
-        return np.sqrt(np.maximum(np.bincount(self.owner, np.sum(G * same, axis=1), self.n_atoms), 0.0))
-
     def is_dead(self) -> np.ndarray:
-        """Return which atoms are empty or without size, (K,)."""
-        sizes = self.sizes()
+        """Return which atoms c_k M_k are empty or without size, (K,)."""
+        if self.is_tied:
+            same = self.owner[:, None] == self.owner
+            squares = np.bincount(self.owner, np.sum(gram_product(self.matrices) * same, axis=1), self.n_atoms)
+            sizes = np.sqrt(np.maximum(squares, 0.0))
+        else:
+            sizes = np.prod([np.linalg.norm(A, axis=0) for A in self.matrices], axis=0)
         return sizes <= DEAD * max(sizes.max(initial=0.0), 1e-300)
 
     def to_decomposition(self, keep: np.ndarray | None = None) -> BooleanCP:

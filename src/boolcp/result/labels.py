@@ -56,6 +56,8 @@ def is_labelled(X: Any) -> bool:
 
 def read_labels(X: Any) -> tuple[Any, Labels | None]:
     """Return the array of X and, for an xarray DataArray, its Labels, else None. A dask array stays lazy."""
+    if isinstance(X, np.ndarray):
+        return X, None
     if type(X).__module__.startswith("xarray") and hasattr(type(X), "data_vars"):
         names = ", ".join(map(repr, X.data_vars)) or "none"
         raise TypeError(f"X is an xarray Dataset with several arrays ({names}): pass one of them, e.g. X[name].")

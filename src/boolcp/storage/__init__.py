@@ -40,7 +40,9 @@ def make_storage(
 
 def stays_out(X: Any, max_memory: float | str | None = None) -> bool:
     """Return True if an array is read in slabs: it is lazy, or a memory map of more than half the memory."""
-    return is_lazy(X) or (find_map(X) is not None and 2 * float_bytes(X.shape, X.dtype) > read_memory(max_memory))
+    if not isinstance(X, np.ndarray):
+        return is_lazy(X)
+    return find_map(X) is not None and 2 * float_bytes(X.shape, X.dtype) > read_memory(max_memory)
 
 
 def describe(data: Storage) -> dict[str, Any]:

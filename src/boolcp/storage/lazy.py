@@ -11,7 +11,7 @@ import scipy.linalg
 
 from boolcp.checks import RANGES, check_largest
 from boolcp.contractions import gram_product, khatri_rao
-from boolcp.result.atoms import BooleanCP
+from boolcp.result.atoms import BooleanCP, part_of_atom
 from boolcp.storage._row_kernels import flip_sums, row_sums
 from boolcp.storage.dense import Complete, Contracted, Dense, Equations, loss_after, quadratic
 from boolcp.storage.protocol import Decide, Factors
@@ -461,15 +461,7 @@ def fill_block(
 
 def part_of(W: BooleanCP, rows: slice, mode: int) -> BooleanCP:
     """Return the decomposition of some rows along one mode; its real parts are no longer of norm one."""
-    atoms = []
-    for atom in W.atoms:
-        at = mode - (mode > atom.mode)
-        if atom.mode == mode:
-            atoms.append(replace(atom, z=atom.z[rows]))
-        elif atom.factors is None:
-            atoms.append(replace(atom, block=np.moveaxis(np.moveaxis(atom.dense_block(), at, 0)[rows], 0, at)))
-        else:
-            atoms.append(replace(atom, factors=tuple(A[rows] if n == at else A for n, A in enumerate(atom.factors))))
+    atoms = [part_of_atom(atom, mode, rows) for atom in W.atoms]
     shape = [len(range(*rows.indices(d))) if n == mode else d for n, d in enumerate(W.shape)]
     empty = {n: gaps[rows] if n == mode else gaps for n, gaps in (W.undetermined or {}).items()}
     return BooleanCP(shape, tuple(atoms), W.weights, undetermined=empty or None)

@@ -1,7 +1,6 @@
 """Atoms beside others: those that mean less than they seem to, and the matching of two decompositions."""
 
 from dataclasses import dataclass
-from itertools import combinations
 
 import numpy as np
 from scipy.optimize import linear_sum_assignment
@@ -70,7 +69,8 @@ def degeneracy(W: BooleanCP) -> Degeneracy:
         n, d = atom.n_ones, len(atom.z)
         if atom.is_baseline or (n == 1 and d > 2):
             found.append(f"on in {n} of {d}{BASELINE}" if atom.is_baseline else f"on in only one of {d}")
-    for k, l in combinations(range(W.n_atoms), 2):
+    is_near = (W.boolean_mode[:, None] == W.boolean_mode) | (np.abs(correlation) > -CANCELING)
+    for k, l in np.argwhere(np.triu(is_near, 1)).tolist():
         if text := together(W, k, l, correlation[k, l]):
             reasons[k].append(f"{text}{l}")
             reasons[l].append(f"{text}{k}")

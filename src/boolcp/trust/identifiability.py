@@ -1,6 +1,5 @@
 """Is a decomposition unique? Kruskal's condition, rigidity of Boolean factors, and a verdict in words."""
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, islice
 from math import comb
@@ -10,7 +9,7 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import ArrayLike
 
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 
 __all__ = ["Diagnosis", "KruskalCondition", "Rigidity", "diagnose", "is_rigid", "kruskal_condition", "kruskal_rank"]
 
@@ -89,7 +88,7 @@ def kruskal_rank(A: Any) -> int:
     A = A / norms
     if len(A) > n_columns:
         A = scipy.linalg.qr(A, mode="r")[0][:n_columns]
-    if (rank := numerical_rank(A)) == n_columns:
+    if (rank := int(np.linalg.matrix_rank(A, tol=TOL))) == n_columns:
         return rank
     n_tried = 0
     for size in range(2, rank + 1):
@@ -101,11 +100,6 @@ def kruskal_rank(A: Any) -> int:
             if np.linalg.svd(A[:, np.array(block)].transpose(1, 0, 2), compute_uv=False)[:, -1].min() <= TOL:
                 return size - 1
     return rank
-
-
-def numerical_rank(A: np.ndarray) -> int:
-    """Return the number of singular values above the tolerance."""
-    return int(np.sum(np.linalg.svd(A, compute_uv=False) > TOL))
 
 
 @dataclass(frozen=True, eq=False)
@@ -275,8 +269,10 @@ def diagnose(decomposition: BooleanCP) -> Diagnosis:
         rigidity[mode] = replace(rigid, names=tuple(members.tolist()))
     names = tuple(W.mode_name(mode) for mode in range(W.ndim))
     reason = "Kruskal's condition holds" if kruskal else ""
-    if not kruskal and len(rigidity) == 1 and all(rigidity.values()) and are_independent(W.atoms):
-        reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
+    if not kruskal and len(rigidity) == 1 and all(rigidity.values()):
+        blocks = np.stack([atom.dense_block().ravel() for atom in W.atoms], axis=1)
+        if np.linalg.matrix_rank(blocks, tol=TOL) == W.n_atoms:
+            reason = "all atoms are Boolean along one mode, rigid, with independent real parts"
     exchanges = {} if reason else find_exchanges(W, kruskal, rigidity)
     verdict = "identifiable" if reason else "not guaranteed"
     reason = reason or explain_doubt(W, kruskal, rigidity)
@@ -327,8 +323,3 @@ def explain_doubt(W: BooleanCP, kruskal: KruskalCondition | None, rigidity: dict
     if any(rigid.holds is None for rigid in rigidity.values()):
         return "too many atoms to decide rigidity"
     return "the Boolean vectors are not rigid" if not all(rigidity.values()) else "the real parts are dependent"
-
-
-def are_independent(atoms: Sequence[Atom]) -> bool:
-    """Return True if the real parts of atoms that are Boolean along one mode are independent."""
-    return numerical_rank(np.stack([atom.dense_block().ravel() for atom in atoms], axis=1)) == len(atoms)

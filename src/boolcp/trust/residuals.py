@@ -96,8 +96,7 @@ def residual_check(X: Any, W: BooleanCP, *, mask: ArrayLike | None = None) -> Re
     """
     values, mask, *_ = read_aligned(X, mask, like=W.labels)
     values, observed = checks.check_tensor(values, mask)
-    if values.shape != W.shape:
-        raise ValueError(f"X has shape {values.shape}, but W is a decomposition of shape {W.shape}.")
+    checks.check_shape(values.shape, W.shape, None)
     known = np.ones(values.shape, dtype=bool) if observed is None else observed
     values, atoms = units_of_fit(values, replace(W, undetermined=None))  # where nothing is observed nothing is compared
     R = np.where(known, values - atoms.to_array(), 0.0)
