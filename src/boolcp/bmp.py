@@ -80,7 +80,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     n_init : int, optional
         Maximum number of starts. It ends when two starts reach the same loss. None: at most 16, 40 of a matrix.
     max_iter : int
-        Maximum number of sweeps of a polish.
+        Maximum number of sweeps of a polish; of the first over small data in memory four times as many.
     sigma : float, optional
         Standard deviation of the noise where entries are missing; estimated from the data if None.
     certify : bool
