@@ -9,7 +9,7 @@ import numpy as np
 from sklearn.base import clone
 
 from boolcp import checks
-from boolcp.bmp import AUTO, BMP, check_options
+from boolcp.bmp import AUTO, BLOCK, BMP, check_options
 from boolcp.contractions import gram_product
 from boolcp.fit.certify import atom_system, by_size, certify_on, with_system
 from boolcp.fit.sweep import best_bits
@@ -78,11 +78,18 @@ def fit_sessions(
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
     mode = dims.index(over[0])
     weights, labels = session_weights(X), X["session"].values
+    if options.get("adjacency"):
+        if bool(X.isnull().any()) or np.ptp(weights.values):
+            what = "adjacency needs sessions in which nothing is missing, and noise of about one size"
+            raise ValueError(f"{what}: leave out channels that some lack, and divide each by its noise.")
+        pairs = [[i, i + 1, 1.0] for i in np.flatnonzero(labels[1:] == labels[:-1]).tolist()]
+        graphs = {n: {"edges": pairs} if str(A) == "chain" else A for n, A in dict(options["adjacency"]).items()}
+        options["adjacency"] = graphs  # no chain from one session to the next
     model = BMP(n_atoms, boolean_modes=[mode], **options).fit(X, weights=weights)
     places = {str(name): np.flatnonzero(labels == str(name)) for name in named}
     noises = dict.fromkeys(places, model.decomposition_.noise)
-    is_own = isinstance(model.noise, str) and model.noise == "separable" and not model.decomposition_.is_block
-    if is_own and model.decomposition_.n_atoms:
+    is_own = isinstance(model.noise, str) and model.noise == "separable" and model.adjacency is None
+    if is_own and model.atom_rank != BLOCK:
         with one_thread():
             parts = [
                 own_units(X.isel({over[0]: at}).values, mode, at, is_centered=model.mean) for at in places.values()
@@ -153,7 +160,7 @@ def with_own_noise(model: BMP, X: Any, parts: Sequence[Part], weights: Any) -> B
     covariance, and from the fit to each session alone, which is better where covariances differ much.
     """
     W, mode = model.decomposition_, parts[0].mode
-    n_atoms, starts = W.n_atoms if model.n_atoms == AUTO else int(model.n_atoms), [to_columns(W)]
+    n_atoms, starts = max(W.n_atoms, 1) if model.n_atoms == AUTO else int(model.n_atoms), [to_columns(W)]
     alone = clone(model).set_params(n_atoms=n_atoms, certify=False, verbose=0)
     for part in parts:
         with warnings.catch_warnings():
@@ -162,7 +169,10 @@ def with_own_noise(model: BMP, X: Any, parts: Sequence[Part], weights: Any) -> B
         Z = np.zeros((X.shape[mode], len(C.owner)))
         Z[part.places] = C.matrices[mode]
         starts.append(C.with_matrices([Z if n == mode else A for n, A in enumerate(C.matrices)]))
-    best = min((generalized(C, parts) for C in starts), key=lambda C: C.loss)
+    tried = [generalized(C, parts) for C in starts if C.n_atoms]
+    if not tried:
+        return W
+    best = min(tried, key=lambda C: C.loss)
     counts = checks.check_weights(np.expand_dims(weights.values, list(parts[0].roots)), X.shape)
     units = make_storage(X.values, None, counts, center=mode if model.mean else None)
     V = with_system(by_size(best.to_decomposition()), units)
@@ -214,11 +224,11 @@ def own_trust(W: BooleanCP, trust: Trust, parts: Sequence[Part], loss: float) ->
         square[part.places] = H.diagonal()
         gram += part.around(A).T @ part.around(A) * H
     size2, n_free = square.mean(axis=0), W.n_parameters + W.n_bits
-    sigma = float(np.sqrt(loss / max(np.prod(W.shape) - n_free, 1)))
+    sigma = float(np.sqrt(loss / max(float(np.prod(W.shape)) - n_free, 1.0)))
     odds = log_odds(replace(W, weights=np.sqrt(size2)), Evidence(tuple(rise.T), tuple((square / size2).T), sigma))
-    gains = 1 / np.maximum(np.diag(np.linalg.pinv(gram, hermitian=True)), 1e-300)
+    least: np.ndarray = np.linalg.pinv(gram, hermitian=True)
     floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR
-    return replace(trust, odds=odds, sigma=sigma, stands_out=np.sqrt(gains) > floors * sigma)
+    return replace(trust, odds=odds, sigma=sigma, stands_out=least.diagonal() < (floors * sigma) ** -2.0)
 
 
 def own_part(X: Any, W: BooleanCP, mode: int, places: np.ndarray, noise: Noise | None) -> BooleanCP:
@@ -233,7 +243,7 @@ def own_part(X: Any, W: BooleanCP, mode: int, places: np.ndarray, noise: Noise |
     white = data if noise is None else make_storage(noise.whiten(values))
     known, V = {"data_norm2": data.squared_norm}, replace(W, mean=None)
     for turn in range(N_TURNS):
-        if turn:
+        if turn and not (W.parameters or {}).get("adjacency"):  # else neighbors have had their say
             bits = solve_factor(white, V, mode)[0].T > 0.5
             atoms = tuple(replace(atom, z=z) for atom, z in zip(atoms, bits, strict=True))
         V = BooleanCP(values.shape, atoms, np.ones(len(atoms)), labels, noise=noise, **known)

@@ -189,15 +189,17 @@ def test_join_goes_by_labels(X):
         (Y.isel(channel=[0]), "Array 2 .* along mode 'channel': it lacks 2, 3, 4"),
         (Y.assign_coords(channel=[1, 2, 3, 9]), "it lacks 4 and it has the unknown 9"),
         (Y.assign_coords(time=Y["time"] * 2), "along mode 'time'"),
+        (Y.drop_vars("time").assign_attrs(sampling_rate=2 * RATE), "has 400 Hz instead of 200 Hz: resample it"),
+        (Y.assign_attrs(units="V"), "has V instead of uV: convert it"),
     ):
         with pytest.raises(ValueError, match=words):
-            prepare.join([Y, other], "trial")
+            prepare.join([Y.assign_attrs(units="uV"), other], "trial")
 
 
 def test_parts_joined_along_time_are_segments(X):
     both = prepare.join([X, X.isel(time=slice(500))], "time")
     np.testing.assert_allclose(prepare.band_pass(both, 5, 20)[:, :2000], prepare.band_pass(X, 5, 20))
-    with pytest.raises(ValueError, match="100 instead of 200 Hz: resample it"):
+    with pytest.raises(ValueError, match="100 Hz instead of 200 Hz: resample it"):
         prepare.join([X, X.isel(time=slice(None, None, 2))], "time")
 
 
