@@ -50,8 +50,8 @@ def fit_sessions(
     shared : sequence of int or str
         The modes that correspond, by name or index; the other one is Boolean.
     **options
-        Parameters of BMP. With ``noise="separable"`` each session has a covariance and a mean of its own, the patterns
-        in the units of the data are shared; new data have those of all sessions, as block atoms always do.
+        Parameters of BMP. With ``noise="separable"`` each session has a covariance and a mean of its own; new data,
+        certificates and block atoms have those of all sessions.
 
     Examples
     --------
