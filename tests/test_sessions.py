@@ -123,7 +123,7 @@ def test_a_chain_does_not_join_sessions_and_new_trials_need_their_mode():
     joint = np.hstack([np.array([atom.z for atom in model.sessions_[name].atoms]) for name in "01"])
     assert np.array_equal(joint, [atom.z for atom in model.decomposition_.atoms])
     for given in ([first, second[1:]], [first, sessions["day 2"]]):
-        with pytest.raises(ValueError, match="nothing is missing, and noise of about one size"):
+        with pytest.raises(ValueError, match="sessions with all channels and equal noise"):
             boolcp.fit_sessions(given, 2, adjacency={"trial": "chain"})
     white = boolcp.fit_sessions([first, second], 1, noise="separable", random_state=0)
     for one, X in ((model, second), (white, second), (model, second.assign_coords(trial=np.arange(25)))):

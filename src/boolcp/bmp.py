@@ -511,7 +511,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if not set(graphs) <= set(modes):
             raise ValueError("adjacency has a graph along a mode where no atom can be Boolean: see boolean_modes.")
         if graphs and (data.weights is not None or data.n_passes):
-            raise ValueError("adjacency needs complete data in memory without weights: fill what is missing first.")
+            raise ValueError(
+                "adjacency needs complete data in memory without weights, sessions with all channels and equal noise."
+            )
         return Spec(
             int(self.n_atoms),
             modes,

@@ -79,9 +79,6 @@ def fit_sessions(
     mode = dims.index(over[0])
     weights, labels = session_weights(X), X["session"].values
     if options.get("adjacency"):
-        if bool(X.isnull().any()) or np.ptp(weights.values):
-            what = "adjacency needs sessions in which nothing is missing, and noise of about one size"
-            raise ValueError(f"{what}: leave out channels that some lack, and divide each by its noise.")
         pairs = [[i, i + 1, 1.0] for i in np.flatnonzero(labels[1:] == labels[:-1]).tolist()]
         graphs = {n: {"edges": pairs} if str(A) == "chain" else A for n, A in dict(options["adjacency"]).items()}
         options["adjacency"] = graphs  # no chain from one session to the next
@@ -132,12 +129,12 @@ class Part(NamedTuple):
     is_centered: bool
 
     def equations(self, W: Columns, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return H and P that the factor of mode n meets here; those of bits have a column for each atom."""
+        """Return H and S^-1/2 P that the factor of mode n meets here; of bits H and P with a column for each atom."""
         factors = [W.matrices[m] if m == self.mode else self.roots[m] @ A for m, A in enumerate(W.matrices)]
         factors[self.mode] = self.around(W.matrices[self.mode][self.places])
         H, P = gram_product(factors, n), np.asarray(self.data.mttkrp(factors, n), dtype=float)
         S = np.eye(W.n_atoms)[W.owner]
-        return (S.T @ H @ S, P @ S) if n == self.mode else (H, P)
+        return (S.T @ H @ S, P @ S) if n == self.mode else (H, self.roots[n] @ P)
 
     def around(self, Z: np.ndarray) -> np.ndarray:
         """Return bits as the data are: around their mean, or as they are."""
@@ -189,12 +186,11 @@ def generalized(W: Columns, parts: Sequence[Part]) -> Columns:
     for _ in range(N_SWEEPS):
         matrices = list(best.matrices)
         for n in parts[0].roots:
-            A, precisions = np.array(matrices[n]), [part.roots[n] @ part.roots[n] for part in parts]
-            H, P = zip(*(part.equations(best.with_matrices(matrices), n) for part in parts), strict=True)
-            P = sum(part.roots[n] @ each for part, each in zip(parts, P, strict=True))
+            A, W = np.array(matrices[n]), best.with_matrices(matrices)
+            known = [(part.roots[n] @ part.roots[n], *part.equations(W, n)) for part in parts]
             for k in range(A.shape[1]):
-                left = sum(G[k, k] * Q for G, Q in zip(H, precisions, strict=True))
-                right = P[:, k] - sum(Q @ (A @ G[:, k]) for G, Q in zip(H, precisions, strict=True))
+                left = sum(H[k, k] * S for S, H, _ in known)
+                right = sum(P[:, k] - S @ (A @ H[:, k]) for S, H, P in known)
                 A[:, k] += np.linalg.solve(left, right) if np.any(left) else 0.0
             matrices[n] = A
         before, best = best, own_bits(best.with_matrices(matrices), parts)
