@@ -306,7 +306,7 @@ def covariances():
             rows.append([kind, name, f"{100 * wrong:.1f}", f"{cosine:.3f}", f"{seconds:.2f}"])
     text = (
         "Five sessions of 30 to 50 trials, 24 x 40 smooth patterns of norm one, smooth noise of other size in each, "
-        "and in most rows with another correlation in time, another mixing, other gains of channels, or two strong waves "
+        "and in most rows another correlation in time, another mixing, other gains of channels, or two strong waves "
         "from other places. "
         f"Three atoms, {N_SEEDS} seeds. The covariance of the noise: none, one for all, one for each session."
     )

@@ -78,23 +78,23 @@ def fit_sessions(
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
     mode = dims.index(over[0])
     weights, labels = session_weights(X), X["session"].values
-    if options.get("adjacency"):
-        pairs = [[i, i + 1, 1.0] for i in np.flatnonzero(labels[1:] == labels[:-1]).tolist()]
-        graphs = {n: {"edges": pairs} if str(A) == "chain" else A for n, A in dict(options["adjacency"]).items()}
-        options["adjacency"] = graphs  # no chain from one session to the next
+    if isinstance(graphs := options.get("adjacency"), Mapping):  # no chain from one session to the next
+        chain = {"edges": [[i, i + 1, 1.0] for i in np.flatnonzero(labels[1:] == labels[:-1]).tolist()]}
+        options["adjacency"] = {name: chain if str(A) == "chain" else A for name, A in graphs.items()}
     model = BMP(n_atoms, boolean_modes=[mode], **options).fit(X, weights=weights)
     places = {str(name): np.flatnonzero(labels == str(name)) for name in named}
-    noises = dict.fromkeys(places, model.decomposition_.noise)
-    is_own = isinstance(model.noise, str) and model.noise == "separable" and model.adjacency is None
-    if is_own and model.atom_rank != BLOCK:
+    alone, noises = (
+        {name: X.isel({over[0]: at}) for name, at in places.items()},
+        [model.decomposition_.noise] * len(named),
+    )
+    if options.get("noise") == "separable" and model.atom_rank != BLOCK and model.adjacency is None:
         with one_thread():
-            parts = [
-                own_units(X.isel({over[0]: at}).values, mode, at, is_centered=model.mean) for at in places.values()
-            ]
-            model.decomposition_ = with_own_noise(model, X, parts, weights)
-        noises = {name: part.noise for name, part in zip(places, parts, strict=True)}
-    W = model.decomposition_
-    model.sessions_ = {name: own_part(X.isel({over[0]: at}), W, mode, at, noises[name]) for name, at in places.items()}
+            parts = [own_units(alone[name].values, mode, at, is_centered=model.mean) for name, at in places.items()]
+            model.decomposition_, noises = with_own_noise(model, X, parts, weights), [part.noise for part in parts]
+    model.sessions_ = {
+        name: own_part(alone[name], model.decomposition_, mode, at, noise)
+        for (name, at), noise in zip(places.items(), noises, strict=True)
+    }
     return model
 
 
@@ -219,8 +219,8 @@ def own_trust(W: BooleanCP, trust: Trust, parts: Sequence[Part], loss: float) ->
         rise[part.places] = H.diagonal() + 2 * (2 * A - 1) * (P - part.around(A) @ H)
         square[part.places] = H.diagonal()
         gram += part.around(A).T @ part.around(A) * H
-    size2, n_free = square.mean(axis=0), W.n_parameters + W.n_bits
-    sigma = float(np.sqrt(loss / max(float(np.prod(W.shape)) - n_free, 1.0)))
+    size2, n_left = square.mean(axis=0), float(np.prod(W.shape)) - W.n_parameters - W.n_bits
+    sigma = float(np.sqrt(loss / max(n_left, 1.0)))
     odds = log_odds(replace(W, weights=np.sqrt(size2)), Evidence(tuple(rise.T), tuple((square / size2).T), sigma))
     least: np.ndarray = np.linalg.pinv(gram, hermitian=True)
     floors = np.array([noise_floor(atom) for atom in W.atoms]) + ABOVE_FLOOR

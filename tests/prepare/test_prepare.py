@@ -52,13 +52,6 @@ def test_float32_stays_float32_and_int16_does_not_overflow(name, X):
     np.testing.assert_allclose(STEPS[name](big), STEPS[name](big.astype(float)), rtol=1e-4, atol=0.05)
 
 
-def test_common_average_removes_what_all_channels_share(rng):
-    shared = rng.standard_normal(500)
-    own = rng.standard_normal((5, 500))
-    own -= own.mean(axis=0)
-    np.testing.assert_allclose(prepare.common_average(recording(own + shared)).values, own, atol=1e-12)
-
-
 def test_bipolar_pairs_lie_at_the_midpoint(X):
     X = X.assign_coords(x=("channel", [0.0, 2, 4, 6]), y=("channel", [1.0, 1, 3, 3]), area=("channel", list("AABB")))
     Y = prepare.bipolar(X, [("1", "2"), ("4", "3"), ("4", "99")])

@@ -199,12 +199,6 @@ def test_a_bad_channel_in_one_trial_is_missing_there_only(rng):
     assert "25.0 % of the entries (table)" in whole.attrs["preparation"][0]
 
 
-def test_baseline(X):
-    Y = prepare.baseline(prepare.cut_trials(X, (-200, 300), events=TABLE), -0.1, 0.0)
-    np.testing.assert_allclose(Y.values[:, 10:20].mean(axis=1), 0, atol=1e-12)
-    assert Y.attrs["preparation"][-1] == "baseline -0.1 to 0 s"
-
-
 def test_spikes_of_a_session_are_counted_by_trial(rng):
     trains = [np.sort(rng.uniform(0, 20, 300)), rng.uniform(0, 20, 200)]
     table = {"onset": [1.0, 6.0, 12.0], "stop": [3.0, 7.05, 15.0], "go": [1.5, 6.2, 13.0], "cue": list("aba")}
