@@ -26,16 +26,13 @@ def test_atoms_plus_noise(sigma):
     assert noise_level(Dense(X)) == pytest.approx(sigma, rel=0.02)
 
 
-def test_order_of_modes_and_scale_change_nothing(rng):
+def test_order_of_modes_and_scale_change_nothing_and_centering_leaves_no_zero_noise(rng):
     X, _, _ = boolcp.datasets.make_boolean_cp((20, 70, 15), 3, noise=0.7, random_state=2)
     level = noise_level(Dense(X))
     assert noise_level(Dense(X.transpose(2, 0, 1))) == pytest.approx(level, rel=1e-9)
     assert noise_level(Dense(100 * X)) == pytest.approx(100 * level, rel=1e-9)
     clean = boolcp.datasets.make_boolean_cp((20, 25, 30), 3, random_state=0).X
     assert noise_level(Dense(clean)) < 1e-6 * clean.std()
-
-
-def test_centering_leaves_no_zero_noise(rng):
     X = rng.standard_normal((5, 40, 50))
     assert noise_level(Dense(X - X.mean(axis=0))) == pytest.approx(np.sqrt(4 / 5), rel=0.1)
     np.testing.assert_array_equal(without_zeros(np.array([4.0, 3.0, 2.0, 1e-16])), [4, 3, 2])

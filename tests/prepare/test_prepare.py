@@ -136,7 +136,7 @@ def test_conditions_in_time_and_along_trials(X):
     assert prepare.select_condition(trials, "left").sizes["trial"] == 1000
 
 
-def test_counts_add_up_to_the_events(rng):
+def test_counts_add_up_to_the_events_in_short_bins_too(rng):
     units, times, trials = rng.integers(0, 5, 1000), rng.uniform(0, 100, 1000), rng.integers(3, 9, 1000)
     X = prepare.count_events(units, times, trials, bin_ms=7, stop=100)
     assert X.shape == (5, 15, 6) and X.values.sum() == 1000
@@ -144,9 +144,6 @@ def test_counts_add_up_to_the_events(rng):
     assert X.sel(unit=2, trial=4).values[2] == expected
     inside = prepare.count_events(units, times, trials, bin_ms=10, start=20, stop=60)
     assert inside.values.sum() == np.sum((times >= 20) & (times < 60)) and float(inside["time"][0]) == 0.02
-
-
-def test_short_bins_and_times_in_seconds(rng):
     ticks = rng.integers(0, 4000, 2000)
     X = prepare.count_events(np.zeros(2000), ticks / 10, np.zeros(2000), bin_ms=0.1, stop=400)
     np.testing.assert_array_equal(X.values[0, :, 0], np.bincount(ticks, minlength=4000))
@@ -158,7 +155,7 @@ def test_short_bins_and_times_in_seconds(rng):
     np.testing.assert_array_equal(Y.values, X.values)
 
 
-def test_join_along_a_new_and_an_old_mode(X):
+def test_join_along_a_new_and_an_old_mode_by_labels_or_along_time_as_segments(X):
     Y = prepare.cut_trials(X, 500)
     new = prepare.join([Y, 2 * Y], "state", ["a", "b"])
     assert new.dims == ("channel", "time", "trial", "state") and new["state"].values.tolist() == ["a", "b"]
@@ -171,10 +168,6 @@ def test_join_along_a_new_and_an_old_mode(X):
     files = [Y.assign_attrs(source=name) for name in ("a.mat", "b.mat", "a.mat", "c.mat")]
     assert prepare.join(files, "trial").attrs["source"] == "a.mat and 2 more"
     assert prepare.join(files[::2], "state").attrs["source"] == "a.mat"
-
-
-def test_join_goes_by_labels(X):
-    Y = prepare.cut_trials(X, 500)
     for dim in ("trial", "state"):
         mixed = prepare.join([Y, 2 * Y.isel(channel=[3, 1, 0, 2]).transpose("trial", "channel", "time")], dim)
         xr.testing.assert_identical(mixed, prepare.join([Y, 2 * Y], dim))
@@ -187,9 +180,6 @@ def test_join_goes_by_labels(X):
     ):
         with pytest.raises(ValueError, match=words):
             prepare.join([Y.assign_attrs(units="uV"), other], "trial")
-
-
-def test_parts_joined_along_time_are_segments(X):
     both = prepare.join([X, X.isel(time=slice(500))], "time")
     np.testing.assert_allclose(prepare.band_pass(both, 5, 20)[:, :2000], prepare.band_pass(X, 5, 20))
     with pytest.raises(ValueError, match="100 Hz instead of 200 Hz: resample it"):
