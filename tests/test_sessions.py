@@ -68,6 +68,7 @@ def test_a_channel_that_a_session_lacks_is_matched_by_label():
 
 def test_a_quiet_session_counts_more_than_a_loud_one():
     sessions, _, V = draw(2, noises=(0.1, 0.1, 1.5))
+    sessions = {name: 1e9 * X for name, X in sessions.items()}  # in any unit
     W = boolcp.fit_sessions(sessions, 2, random_state=0).decomposition_
     joint = np.mean([max(abs(np.sum(a.dense_block() * one)) for a in W.atoms) for one in V])
     together = xarray.concat(list(sessions.values()), "trial")
@@ -150,7 +151,7 @@ def test_what_does_not_correspond_is_refused():
             boolcp.fit_sessions(given, 2)
     hidden = np.ma.masked_array(X.values, X.values > 0)
     tensors = [
-        boolcp.fit_sessions([Y, X.values], 1, shared=(0, 1), random_state=0).decomposition_.to_tensor()
+        boolcp.fit_sessions([Y.T, X.values.T], 1, shared=(1, 2), random_state=0).decomposition_.to_tensor()
         for Y in (hidden, hidden.filled(np.nan))
     ]
     np.testing.assert_array_equal(*tensors)

@@ -77,7 +77,7 @@ def fit_sessions(
         raise ValueError("Labels along a shared mode repeat in a session: give each entry its own.")
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
     mode = dims.index(over[0])
-    weights, labels = session_weights(X), X["session"].values
+    weights, labels = np.expand_dims(session_weights(X).values, [dims.index(dim) for dim in known]), X["session"].values
     if isinstance(graphs := options.get("adjacency"), Mapping):  # no chain from one session to the next
         chain = {"edges": [[i, i + 1, 1.0] for i in np.flatnonzero(labels[1:] == labels[:-1]).tolist()]}
         options["adjacency"] = {name: chain if str(A) == "chain" else A for name, A in graphs.items()}
@@ -109,12 +109,12 @@ def session_array(name: Any, X: Any) -> Any:
 
 
 def session_weights(X: Any) -> Any:
-    """Return how much each slice of joined sessions counts: one over the variance of its session over slices."""
+    """Return how much each slice of joined sessions counts: 1 / variance of its session over slices, at most 1."""
     groups = X.groupby("session")
     levels = (groups - groups.mean(X["session"].dims[0])).groupby("session").std(...)
     if not bool((levels > 0).all()):
         raise ValueError("A session does not vary over its slices: its noise level cannot be estimated.")
-    levels = levels if levels.max() > ALIKE * levels.min() else levels * 0 + 1
+    levels = levels / levels.min() if levels.max() > ALIKE * levels.min() else levels * 0 + 1
     return X["session"].copy(data=levels.sel(session=X["session"].values).values ** -2.0)
 
 
@@ -149,7 +149,7 @@ def own_units(X: np.ndarray, mode: int, places: np.ndarray, *, is_centered: bool
     return Part(noise, roots, make_storage(noise.whiten(R if is_centered else X)), places, mode, is_centered)
 
 
-def with_own_noise(model: BMP, X: Any, parts: Sequence[Part], weights: Any) -> BooleanCP:
+def with_own_noise(model: BMP, X: Any, parts: Sequence[Part], weights: np.ndarray) -> BooleanCP:
     """Return the decomposition by generalized least squares, in which each session has a covariance of its own.
 
     A pattern that is shared in the units of the data differs between sessions once these are whitened, so no stack of
@@ -170,7 +170,7 @@ def with_own_noise(model: BMP, X: Any, parts: Sequence[Part], weights: Any) -> B
     if not tried:
         return W
     best = min(tried, key=lambda C: C.loss)
-    counts = checks.check_weights(np.expand_dims(weights.values, list(parts[0].roots)), X.shape)
+    counts = checks.check_weights(weights, X.shape)
     units = make_storage(X.values, None, counts, center=mode if model.mean else None)
     V = with_system(by_size(best.to_decomposition()), units)
     V = replace(with_mean(V, X.values, units) if model.mean else V, labels=W.labels, noise=W.noise)

@@ -313,12 +313,12 @@ def permutation_p(
     observed = np.sum((R @ basis) ** 2, axis=1) - TIES * np.sum(R**2, axis=1)  # ties count
     members = [np.flatnonzero(groups == group) for group in sorted(set(groups.tolist()))]
     n_above, step = np.zeros(len(Y)), max(1, CHUNK // max(R.size, 1))
-    if scheme == "permute" and (total := n_orders(groups)) <= n_permutations:
+    if scheme == "permute" and n_orders(groups) <= n_permutations:
         every = [sum(order, ()) for order in product(*(permutations(places.tolist()) for places in members))]
         orders = np.array(every)[:, np.argsort(np.concatenate(members))]
-        for part in np.array_split(orders, -(-total // step)):
-            n_above += np.sum(np.sum((R[:, part] @ basis) ** 2, axis=2) >= observed[:, None], axis=1)
-        return n_above / total
+        return np.array(
+            [np.mean(np.sum((r[orders] @ basis) ** 2, axis=1) >= least) for r, least in zip(R, observed, strict=True)]
+        )
     for start in range(0, n_permutations, step):
         n = min(step, n_permutations - start)
         orders = np.empty((n, len(groups)), dtype=int)
