@@ -1,6 +1,6 @@
 """Neighbors and sessions: wrong bits with and without a graph, shared patterns of several sessions, recordings.
 
-    python benchmarks/bench_neighbors.py regions certificates sessions replication recordings maps
+    python benchmarks/bench_neighbors.py regions certificates sessions covariances replication recordings maps
 
 Parts that are left out keep their last table in results/neighbors.md. Choices were made with the seeds from 3000 on;
 the tables have those from 5000 on.
@@ -244,6 +244,75 @@ def sessions():
     return text, table(["amplitudes", "fit", "wrong bits, %", "cosine"], rows)
 
 
+def unlike(seed, kind):
+    """Return five sessions whose noise has other covariances, their bits, and the patterns (channel, time)."""
+    import xarray
+
+    rng, lags = np.random.default_rng(seed), np.abs(np.subtract.outer(np.arange(40), np.arange(40)))
+    places = rng.standard_normal((24, 3))
+    places /= np.linalg.norm(places, axis=1, keepdims=True)
+    near = np.exp(-np.linalg.norm(places[:, None] - places, axis=-1) / 0.7)
+    smooth, root, V = np.linalg.cholesky(near), np.linalg.cholesky(0.8**lags), []
+    for _ in range(N_ATOMS):
+        u, v = smooth @ rng.standard_normal(24), root @ rng.standard_normal(40)
+        V.append(np.outer(u / np.linalg.norm(u), v / np.linalg.norm(v)))
+    data, bits = {}, {}
+    for n, (size, d) in enumerate(zip((0.2, 0.2, 0.25, 0.3, 0.3), (30, 35, 40, 45, 50), strict=True)):
+        C, T = near / 2 + np.eye(24) / 2, (0.5 + 0.1 * n if kind == "time" else 0.8) ** lags
+        waves = 2 * (kind == "waves") * (smooth @ rng.standard_normal((24, 2)))
+        mixing = np.eye(24) + 0.6 * (kind == "mixing") * rng.standard_normal((24, 24)) / np.sqrt(24)
+        gains = np.exp(0.8 * (kind == "channels") * rng.standard_normal(24))[:, None] * mixing
+        C = gains @ (C + waves @ waves.T) @ gains.T
+        C = C * (12 / np.linalg.eigvalsh(C)[:18].sum() if kind == "waves" else 24 / np.trace(C))
+        Z = rng.random((d, N_ATOMS)) < 0.4
+        noise = np.einsum(
+            "cd,st,dti->csi", np.linalg.cholesky(C), np.linalg.cholesky(T), rng.standard_normal((24, 40, d))
+        )
+        X, bits[f"s{n}"] = size * noise + np.einsum("kct,ik->cti", V, Z), Z
+        data[f"s{n}"] = xarray.DataArray(X, {"channel": [f"c{c}" for c in range(24)]}, ("channel", "time", "trial"))
+    truth = xarray.DataArray(np.array(V), {"channel": data["s0"]["channel"]}, ("atom", "channel", "time"))
+    return data, bits, truth
+
+
+def covariances():
+    """Return the table of sessions whose noise has other covariances, by one covariance, one for each, and apart."""
+    rows = []
+    for kind in ("size alone", "time", "mixing", "channels", "waves"):
+        found = {name: [] for name in ("white", "one for all", "one for each", "separate fits")}
+        for seed in range(SEED, SEED + N_SEEDS):
+            data, bits, V = unlike(seed, kind)
+            whole, n = (
+                boolcp.prepare.join(list(data.values()), "trial", list(data), is_sessions=True),
+                sum(map(np.size, bits.values())),
+            )
+            how = {"boolean_modes": ["trial"], "random_state": 0}
+            for name, noise in (("white", "white"), ("one for all", "separable")):
+                fit = partial(boolcp.BMP(N_ATOMS, noise=noise, **how).fit, whole, weights=session_weights(whole))
+                model, seconds = on_processor(fit)
+                wrong, cosine = judge(model.decomposition_, np.vstack(list(bits.values())), V)
+                found[name].append([wrong / n, cosine, seconds])
+            fit = partial(boolcp.fit_sessions, data, N_ATOMS, noise="separable", random_state=0)
+            model, seconds = on_processor(fit)
+            wrong, cosine = judge(model.decomposition_, np.vstack(list(bits.values())), V)
+            found["one for each"].append([wrong / n, cosine, seconds])
+            fits = [
+                on_processor(partial(boolcp.decompose, X, N_ATOMS, noise="separable", **how)) for X in data.values()
+            ]
+            parts = [judge(W, Z, V) for (W, _), Z in zip(fits, bits.values(), strict=True)]
+            wrong, cosine = np.sum([part[0] for part in parts]), np.mean([part[1] for part in parts])
+            found["separate fits"].append([wrong / n, cosine, sum(seconds for _, seconds in fits)])
+        for name, values in found.items():
+            wrong, cosine, seconds = np.mean(values, axis=0)
+            rows.append([kind, name, f"{100 * wrong:.1f}", f"{cosine:.3f}", f"{seconds:.2f}"])
+    text = (
+        "Five sessions of 30 to 50 trials, 24 x 40 smooth patterns of norm one, smooth noise of other size in each, "
+        "and in most rows another correlation in time, another mixing, other gains of channels, or two strong waves "
+        "from other places. "
+        f"Three atoms, {N_SEEDS} seeds. The covariance of the noise: none, one for all, one for each session."
+    )
+    return text, table(["covariances differ by", "covariance", "wrong bits, %", "cosine", "seconds"], rows)
+
+
 def replication():
     """Return the table of atoms that come back in quarters and in single sessions, one atom more than there are."""
     found = {True: [], False: []}
@@ -358,6 +427,7 @@ PARTS = {
     "regions": regions,
     "certificates": certificates,
     "sessions": sessions,
+    "covariances": covariances,
     "replication": replication,
     "recordings": recordings,
     "maps": maps,

@@ -68,6 +68,7 @@ def test_a_channel_that_a_session_lacks_is_matched_by_label():
 
 def test_a_quiet_session_counts_more_than_a_loud_one():
     sessions, _, V = draw(2, noises=(0.1, 0.1, 1.5))
+    sessions = {name: 1e9 * X for name, X in sessions.items()}  # in any unit
     W = boolcp.fit_sessions(sessions, 2, random_state=0).decomposition_
     joint = np.mean([max(abs(np.sum(a.dense_block() * one)) for a in W.atoms) for one in V])
     together = xarray.concat(list(sessions.values()), "trial")
@@ -94,6 +95,41 @@ def test_a_new_subject_gets_bits_and_patterns_have_the_units_of_the_data(noise, 
         assert np.allclose(W.weights[order], sizes, rtol=0.15)
 
 
+@pytest.mark.parametrize("mean", [False, True])
+def test_each_session_has_a_noise_covariance_of_its_own(mean):
+    sessions, bits, V = draw(5, noises=(0.15,) * 3)
+    rng, lags = np.random.default_rng(5), np.abs(np.subtract.outer(np.arange(12), np.arange(12)))
+    for n, (name, X) in enumerate(sessions.items()):  # noise of other channels and times, and another level
+        signal, root = np.einsum("kct,ik->cti", V, bits[name]), np.linalg.cholesky((0.1 + 0.3 * n) ** lags)
+        noise = np.exp(1.2 * rng.standard_normal(10))[:, None, None] * np.einsum("st,cti->csi", root, X - signal)
+        sessions[name] = X.copy(data=signal + noise + 3 * n * mean)
+    model = boolcp.fit_sessions(sessions, 2, noise="separable", mean=mean, random_state=0)
+    order, truth = order_of(model.decomposition_, V), np.vstack(list(bits.values()))
+    for W, Z in [(model.decomposition_, truth), *((model.sessions_[name], bits[name]) for name in sessions)]:
+        wrong = np.mean(np.array([W.atoms[k].z for k in order]).T != Z, axis=0)
+        assert np.max(np.minimum(wrong, 1 - wrong) if mean else wrong) == 0
+        assert np.allclose(W.weights[order], 1, atol=0.2)
+    W = model.decomposition_
+    assert W.trust.sigma == pytest.approx(1, abs=0.1) and min(map(np.min, W.bit_confidence())) > 0.7
+    assert W.trust.stands_out.all() and W.atoms[0].certificate > 0.3
+
+
+def test_a_chain_does_not_join_sessions_and_new_trials_need_their_mode():
+    first, second, third = draw(6)[0].values()
+    model = boolcp.fit_sessions([first, second], 2, adjacency={"trial": "chain"}, smoothness=2.0, random_state=0)
+    edges = dict(model.decomposition_.parameters["adjacency"])[2]["edges"]
+    assert len(edges) == 19 + 24 and [19, 20, 1] not in edges
+    joint = np.hstack([np.array([atom.z for atom in model.sessions_[name].atoms]) for name in "01"])
+    assert np.array_equal(joint, [atom.z for atom in model.decomposition_.atoms])
+    for given in ([first, second[1:]], [first, third]):
+        with pytest.raises(ValueError, match="sessions with all channels and equal noise"):
+            boolcp.fit_sessions(given, 2, adjacency={"trial": "chain"})
+    white = boolcp.fit_sessions([first, second], 1, noise="separable", random_state=0)
+    for one, X in ((model, second), (white, second), (model, second.assign_coords(trial=np.arange(25)))):
+        with pytest.raises(ValueError, match="mode='trial'"):
+            one.transform(X)
+
+
 def test_what_does_not_correspond_is_refused():
     sessions, _, _ = draw()
     with pytest.raises(ValueError, match="same modes"):
@@ -115,7 +151,7 @@ def test_what_does_not_correspond_is_refused():
             boolcp.fit_sessions(given, 2)
     hidden = np.ma.masked_array(X.values, X.values > 0)
     tensors = [
-        boolcp.fit_sessions([Y, X.values], 1, shared=(0, 1), random_state=0).decomposition_.to_tensor()
+        boolcp.fit_sessions([Y.T, X.values.T], 1, shared=(1, 2), random_state=0).decomposition_.to_tensor()
         for Y in (hidden, hidden.filled(np.nan))
     ]
     np.testing.assert_array_equal(*tensors)

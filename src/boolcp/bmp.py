@@ -373,7 +373,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         W = self.decomposition_
         mode = checks.check_mode(mode, W.ndim, W.dims)
         if W.noise is not None and mode in W.noise.covariances:
-            raise ValueError(f"The noise model has a covariance along mode {mode}: there cannot be new data along it.")
+            new = next(W.dims[n] if W.dims else n for n in range(W.ndim) if n not in W.noise.covariances)
+            what = f"The noise model has a covariance along mode {mode}: there cannot be new data along it"
+            raise ValueError(f"{what}. Name the mode that is new, as in mode={new!r}.")
         data, *_ = self._read(X, mask, weights, is_fitted=True, mode=mode)
         with one_thread():
             values = solve_factor(data, W, mode)[0].astype(data.dtype)
@@ -475,7 +477,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         if not set(graphs) <= set(modes):
             raise ValueError("adjacency has a graph along a mode where no atom can be Boolean: see boolean_modes.")
         if graphs and (data.weights is not None or data.n_passes):
-            raise ValueError("adjacency needs complete data in memory without weights: fill what is missing first.")
+            raise ValueError(
+                "adjacency needs complete data in memory without weights, sessions with all channels and equal noise."
+            )
         rank, tol = None if self.atom_rank == BLOCK else int(self.atom_rank), np.sqrt(10 * np.finfo(data.dtype).eps)
         same = ("refine", "n_init", "max_iter", "sigma", "certify", "smoothness")
         given: dict[str, Any] = {name: getattr(self, name) for name in same}
@@ -538,7 +542,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         entries = X if observed is None else X[observed]
         loss = SQUARES if self.loss == "squared" else make_loss(self.loss, entries)
         if known is not None:
-            checks.check_shape(X.shape, known.shape, mode)
+            checks.check_shape(X.shape, known.shape, mode, known.dims)
             if known.deviance is not None:
                 loss = Loss(known.deviance.loss, known.deviance.scale)
             if known.mean is not None:

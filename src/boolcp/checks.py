@@ -289,10 +289,15 @@ def check_choice(value: object, name: str, choices: Sequence[str]) -> None:
         raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}.")
 
 
-def check_shape(shape: Sequence[int], fitted: Sequence[int], mode: int | None) -> None:
+def check_shape(
+    shape: Sequence[int], fitted: Sequence[int], mode: int | None, dims: Sequence[str] | None = None
+) -> None:
     """Raise if a shape differs from the fitted one, except along one mode (None: in any mode)."""
-    if len(shape) != len(fitted) or any(d != shape[n] for n, d in enumerate(fitted) if n != mode):
+    other = [n for n, sizes in enumerate(zip(shape, fitted, strict=False)) if sizes[0] != sizes[1]]
+    if len(shape) != len(fitted) or any(n != mode for n in other):
         allowed = "pass data of that shape" if mode is None else f"only mode {mode} may differ"
+        if mode is not None and len(other) == 1 and len(shape) == len(fitted):
+            allowed = f"for data that are new along that mode pass mode={dims[other[0]] if dims else other[0]!r}"
         raise ValueError(f"X has shape {tuple(shape)}, but {tuple(fitted)} was fitted: {allowed}.")
 
 

@@ -118,7 +118,13 @@ def test_a_graph_is_given_as_a_matrix_or_found_by_positions():
         assert np.array_equal(bits(fit(X, adjacency={0: graph})), bits(first))
     named = xarray.DataArray(X, dims=("time", "channel", "trial"))
     assert np.array_equal(bits(fit(named, adjacency={"time": "auto"})), bits(first))
-    named = xarray.DataArray(X, dims=("channel", "time", "trial"))
+    names = [f"E{n}" for n in range(40)]
+    named = xarray.DataArray(X, dims=("channel", "time", "trial"), coords={"channel": names})
+    order = np.random.default_rng(0).permutation(40)
+    mixed = {"channel": (CHAIN[order][:, order], [names[n] for n in order])}  # as find_ch_adjacency of MNE gives it
+    assert np.array_equal(bits(fit(named, adjacency=mixed)), bits(first))
+    with pytest.raises(ValueError, match="or it and its labels"):
+        fit(named, adjacency={"channel": (CHAIN[1:, 1:], names[1:])})
     with pytest.raises(ValueError, match="no positions"):
         fit(named, adjacency={"channel": "auto"})
     rows, columns = np.divmod(np.arange(40), 8)
@@ -157,6 +163,7 @@ REFUSED = {
     "no graph": ({"adjacency": {0: None}}, "symmetric"),
     "no edges": ({"adjacency": {0: {"links": []}}}, "edges"),
     "no entry": ({"adjacency": {0: {"edges": [[0, 99, 1.0]]}}}, "of entries 0 to 39"),
+    "no labels": ({"adjacency": {0: (CHAIN, list(range(40)))}}, "and its labels"),
     "no mode": ({"adjacency": CHAIN}, "name the mode"),
     "less than none": ({"smoothness": -1.0}, "smoothness"),
 }

@@ -52,13 +52,6 @@ def test_float32_stays_float32_and_int16_does_not_overflow(name, X):
     np.testing.assert_allclose(STEPS[name](big), STEPS[name](big.astype(float)), rtol=1e-4, atol=0.05)
 
 
-def test_common_average_removes_what_all_channels_share(rng):
-    shared = rng.standard_normal(500)
-    own = rng.standard_normal((5, 500))
-    own -= own.mean(axis=0)
-    np.testing.assert_allclose(prepare.common_average(recording(own + shared)).values, own, atol=1e-12)
-
-
 def test_bipolar_pairs_lie_at_the_midpoint(X):
     X = X.assign_coords(x=("channel", [0.0, 2, 4, 6]), y=("channel", [1.0, 1, 3, 3]), area=("channel", list("AABB")))
     Y = prepare.bipolar(X, [("1", "2"), ("4", "3"), ("4", "99")])
@@ -143,7 +136,7 @@ def test_conditions_in_time_and_along_trials(X):
     assert prepare.select_condition(trials, "left").sizes["trial"] == 1000
 
 
-def test_counts_add_up_to_the_events(rng):
+def test_counts_add_up_to_the_events_in_short_bins_too(rng):
     units, times, trials = rng.integers(0, 5, 1000), rng.uniform(0, 100, 1000), rng.integers(3, 9, 1000)
     X = prepare.count_events(units, times, trials, bin_ms=7, stop=100)
     assert X.shape == (5, 15, 6) and X.values.sum() == 1000
@@ -151,9 +144,6 @@ def test_counts_add_up_to_the_events(rng):
     assert X.sel(unit=2, trial=4).values[2] == expected
     inside = prepare.count_events(units, times, trials, bin_ms=10, start=20, stop=60)
     assert inside.values.sum() == np.sum((times >= 20) & (times < 60)) and float(inside["time"][0]) == 0.02
-
-
-def test_short_bins_and_times_in_seconds(rng):
     ticks = rng.integers(0, 4000, 2000)
     X = prepare.count_events(np.zeros(2000), ticks / 10, np.zeros(2000), bin_ms=0.1, stop=400)
     np.testing.assert_array_equal(X.values[0, :, 0], np.bincount(ticks, minlength=4000))
@@ -165,7 +155,7 @@ def test_short_bins_and_times_in_seconds(rng):
     np.testing.assert_array_equal(Y.values, X.values)
 
 
-def test_join_along_a_new_and_an_old_mode(X):
+def test_join_along_a_new_and_an_old_mode_by_labels_or_along_time_as_segments(X):
     Y = prepare.cut_trials(X, 500)
     new = prepare.join([Y, 2 * Y], "state", ["a", "b"])
     assert new.dims == ("channel", "time", "trial", "state") and new["state"].values.tolist() == ["a", "b"]
@@ -178,10 +168,6 @@ def test_join_along_a_new_and_an_old_mode(X):
     files = [Y.assign_attrs(source=name) for name in ("a.mat", "b.mat", "a.mat", "c.mat")]
     assert prepare.join(files, "trial").attrs["source"] == "a.mat and 2 more"
     assert prepare.join(files[::2], "state").attrs["source"] == "a.mat"
-
-
-def test_join_goes_by_labels(X):
-    Y = prepare.cut_trials(X, 500)
     for dim in ("trial", "state"):
         mixed = prepare.join([Y, 2 * Y.isel(channel=[3, 1, 0, 2]).transpose("trial", "channel", "time")], dim)
         xr.testing.assert_identical(mixed, prepare.join([Y, 2 * Y], dim))
@@ -189,15 +175,14 @@ def test_join_goes_by_labels(X):
         (Y.isel(channel=[0]), "Array 2 .* along mode 'channel': it lacks 2, 3, 4"),
         (Y.assign_coords(channel=[1, 2, 3, 9]), "it lacks 4 and it has the unknown 9"),
         (Y.assign_coords(time=Y["time"] * 2), "along mode 'time'"),
+        (Y.drop_vars("time").assign_attrs(sampling_rate=2 * RATE), "has 400 Hz instead of 200 Hz: resample it"),
+        (Y.assign_attrs(units="V"), "has V instead of uV: convert it"),
     ):
         with pytest.raises(ValueError, match=words):
-            prepare.join([Y, other], "trial")
-
-
-def test_parts_joined_along_time_are_segments(X):
+            prepare.join([Y.assign_attrs(units="uV"), other], "trial")
     both = prepare.join([X, X.isel(time=slice(500))], "time")
     np.testing.assert_allclose(prepare.band_pass(both, 5, 20)[:, :2000], prepare.band_pass(X, 5, 20))
-    with pytest.raises(ValueError, match="100 instead of 200 Hz: resample it"):
+    with pytest.raises(ValueError, match="100 Hz instead of 200 Hz: resample it"):
         prepare.join([X, X.isel(time=slice(None, None, 2))], "time")
 
 

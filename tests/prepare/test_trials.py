@@ -65,16 +65,6 @@ def test_ragged_trials_are_padded_with_nan_and_aligned(X):
         assert Y["time"].values[known][0] == pytest.approx(onset - TABLE["move"][n])
 
 
-def test_a_fit_of_ragged_trials_uses_the_samples_that_there_are(rng):
-    simulated = boolcp.datasets.make_boolean_cp((10, 30, 20), 2, noise=0.1, random_state=0)
-    lengths = rng.integers(15, 31, 20)
-    lengths[3] = 30
-    X = prepare.stack_trials([simulated.X[:, :n, i] for i, n in enumerate(lengths)], sampling_rate=100)
-    assert np.isnan(X.values).sum() == 10 * np.sum(30 - lengths)
-    W = boolcp.BMP(2, random_state=0).fit(X).decomposition_
-    assert boolcp.metrics.hamming_error(W, simulated.truth) == 0 and W.data_gram is not None
-
-
 def test_trials_that_reach_out_of_the_recording_or_a_segment(X):
     table = {"onset": [5.1, 9.0, 14.9], "stop": [5.6, 9.4, 15.6], "condition": ["a", "b", "c"]}
     with pytest.warns(UserWarning, match="2 of 3 trials lie outside"):
@@ -136,7 +126,7 @@ def test_what_cannot_be_done_is_said(step, words, X):
         step(X)
 
 
-def test_lists_of_arrays_with_their_own_times(rng):
+def test_lists_of_arrays_with_their_own_times_and_a_fit_of_the_samples_that_there_are(rng):
     lengths, starts = [20, 35, 28], [-0.05, -0.1, 0.0]
     trials = [rng.standard_normal((4, n)) for n in lengths]
     times = [start + np.arange(n) / RATE for n, start in zip(lengths, starts, strict=True)]
@@ -146,9 +136,16 @@ def test_lists_of_arrays_with_their_own_times(rng):
         known = np.isfinite(X.values[0, :, n])
         np.testing.assert_array_equal(X.values[:, known, n], trial)
         np.testing.assert_allclose(X["time"].values[known], t, atol=1e-12)
+    simulated = boolcp.datasets.make_boolean_cp((10, 30, 20), 2, noise=0.1, random_state=0)
+    lengths = rng.integers(15, 31, 20)
+    lengths[3] = 30
+    X = prepare.stack_trials([simulated.X[:, :n, i] for i, n in enumerate(lengths)], sampling_rate=100)
+    assert np.isnan(X.values).sum() == 10 * np.sum(30 - lengths)
+    W = boolcp.BMP(2, random_state=0).fit(X).decomposition_
+    assert boolcp.metrics.hamming_error(W, simulated.truth) == 0 and W.data_gram is not None
 
 
-def test_a_table_as_coordinates():
+def test_a_table_as_coordinates_with_missing_values():
     X = xr.DataArray(np.zeros((3, 2)), {"trial": [7, 3, 5], "onset": ("trial", [0.0, 1, 2])}, ("trial", "time"))
     table = pd.DataFrame({"trial": [3.0, 5.0, 7.0, 9.0], "onset": [10, 20, 30, 40], "drug": ["a", None, "c", "d"]})
     Y = prepare.add_table(X, table)
@@ -159,9 +156,6 @@ def test_a_table_as_coordinates():
     assert states["dose"].dims == ("state",)
     W = boolcp.BooleanCP((3, 2), labels=boolcp.result.labels.read_labels(Y)[1])
     assert W.labels.extra["drug"][0] == "trial"
-
-
-def test_missing_values_of_nullable_columns():
     X = xr.DataArray(np.zeros((2, 3)), dims=("channel", "trial"))
     table = {"code": pd.array([1, None, 3], "Int64"), "cue": pd.array(["a", None, "b"], "string")}
     Y = prepare.add_table(X, pd.DataFrame(table | {"ok": pd.array([True, None, False], "boolean")}))
@@ -197,12 +191,6 @@ def test_a_bad_channel_in_one_trial_is_missing_there_only(rng):
     whole = prepare.reject(X, table={"trial": [1]})
     assert np.isnan(whole.values[:, :, 1]).all() and "8.3 %" not in whole.attrs["preparation"][0]
     assert "25.0 % of the entries (table)" in whole.attrs["preparation"][0]
-
-
-def test_baseline(X):
-    Y = prepare.baseline(prepare.cut_trials(X, (-200, 300), events=TABLE), -0.1, 0.0)
-    np.testing.assert_allclose(Y.values[:, 10:20].mean(axis=1), 0, atol=1e-12)
-    assert Y.attrs["preparation"][-1] == "baseline -0.1 to 0 s"
 
 
 def test_spikes_of_a_session_are_counted_by_trial(rng):

@@ -32,7 +32,7 @@ Graph = Any  # the symmetric adjacency matrix of a mode, scipy.sparse
 
 
 def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = None) -> dict[int, Graph]:
-    """Return the adjacency matrix of each mode: a matrix, "chain", "auto", or {"edges": [[i, j, weight], ..]}."""
+    """Return the adjacency matrix of each mode: a matrix, one with names, "chain", "auto" or {"edges": ..}."""
     found, empty = {}, BooleanCP(shape, labels=labels)
     for name, given in dict(adjacency or {}).items():
         mode = checks.check_mode(name, len(shape), None if labels is None else labels.dims, name="adjacency")
@@ -44,6 +44,13 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
                 raise ValueError(f"{what}: the data have no positions there (coordinates x, y). Add them, or a matrix.")
             given = {"edges": [[i, i + 1, 1.0] for i in range(d - 1)] if places is None else near_edges(places)}
         try:
+            if isinstance(given, tuple):  # of MNE: the names of the rows, too
+                rows = (
+                    [list(given[1]).index(label) for label in labels.coords[labels.dims[mode]].tolist()]
+                    if labels
+                    else []
+                )
+                given = scipy.sparse.csr_array(given[0])[rows][:, rows]
             if isinstance(given, Mapping):
                 i, j, weight = np.array(given["edges"], dtype=float).reshape(-1, 3).T
                 given = scipy.sparse.coo_array((weight, (i.astype(int), j.astype(int))), (d, d))
@@ -53,8 +60,8 @@ def read_graphs(adjacency: Any, shape: tuple[int, ...], labels: Labels | None = 
         except (KeyError, TypeError, ValueError):
             is_good = False
         if not is_good:
-            kinds = f"a symmetric matrix of shape {(d, d)} without negative entries, 'chain' or 'auto'"
-            raise ValueError(f"{what} must be {kinds}, or edges [i, j, weight] of entries 0 to {d - 1}.")
+            kinds = f"a symmetric matrix of shape {(d, d)} without negative entries (or it and its labels), 'chain'"
+            raise ValueError(f"{what} must be {kinds}, 'auto' or edges [i, j, weight] of entries 0 to {d - 1}.")
         A = (A - scipy.sparse.diags_array(A.diagonal())).tocsr()  # MNE counts a channel among its neighbors
         A.eliminate_zeros()
         found[mode] = A

@@ -230,7 +230,8 @@ def join(
 ) -> DataArray:
     """Join several arrays: one after the other along a mode that they have, or side by side along a new one.
 
-    Along the other modes, arrays are brought into the order of the labels of the first; other labels are an error.
+    Along the other modes, arrays are brought into the order of the labels of the first; other labels are an error, as
+    are other sampling rates and units.
     Parts joined along "time" are segments. Names become the coordinate of a new mode, or "part" along an existing one.
     Sessions have a coordinate "session" instead, and a label that some of them lack, a channel say, is missing there.
 
@@ -247,9 +248,9 @@ def join(
     for n, other in enumerate(others):
         which = f"Array {n + 2} of those joined along {dim!r}"
         others[n] = other if is_sessions else aligned(other, first, name=which, free=[dim])
-        if not is_new and dim == "time" and sampling_rate(other) != sampling_rate(first):
-            rates = f"{sampling_rate(other):g} instead of {sampling_rate(first):g} Hz"
-            raise ValueError(f"{which} has {rates}: resample it.")
+        for ours, theirs, advice in zip(traits(first), traits(other), ("resample", "convert"), strict=True):
+            if ours != theirs and None not in (ours, theirs):
+                raise ValueError(f"{which} has {theirs} instead of {ours}: {advice} it.")
     parts = [first, *others]
     how = {"coords": "minimal", "compat": "override", "combine_attrs": "override"}
     X = load_extra("xarray", "files").concat(parts, dim, join="outer" if is_sessions else "override", **how)
@@ -272,6 +273,14 @@ def join(
         if dim in X.coords and dim != "time":
             X = X.assign_coords({dim: np.arange(X.sizes[dim])})
     return X
+
+
+def traits(X: DataArray) -> tuple[str | None, str | None]:
+    """Return the sampling rate and the unit of X as texts, None where they are unknown."""
+    try:
+        return f"{sampling_rate(X):.6g} Hz", X.attrs.get("units")
+    except ValueError:  # no times, or uneven ones
+        return None, X.attrs.get("units")
 
 
 def count_events(

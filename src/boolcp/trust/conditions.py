@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from html import escape
+from itertools import permutations, product
+from math import factorial, prod
 from typing import Any
 
 import numpy as np
@@ -48,7 +50,7 @@ class ConditionTest:
     is_boolean : ndarray of bool, shape (K,)
         Whether the atom is Boolean along the mode.
     n_permutations : int
-        Number of random permutations.
+        Number of random permutations, or of all if there are fewer.
     scheme : str
         How labels were permuted, in words.
     smallest_p : float
@@ -166,7 +168,7 @@ def compare_conditions(
         come in runs (stretches of one condition), shifts where a covariate is slow or the bits of an atom come in runs,
         and else permutations, also along modes without an order, such as channels and subjects.
     n_permutations : int
-        Number of random permutations.
+        Number of random permutations. If entries or units have no more, all are taken and p is exact.
     random_state : int, Generator or None
         Seed.
 
@@ -225,7 +227,8 @@ def compare_conditions(
     adjusted = scipy.stats.false_discovery_control(p_value) if len(p) else p_value
     is_bits, n_edges = W.boolean_mode == at, np.count_nonzero(np.diff(Y, axis=1), axis=1)
     drift = is_bits & slow & (n_edges <= 2) & (unit is None)
-    rest: tuple[Any, ...] = (n_permutations, how, float(smallest), drift, mode_text(W, at))
+    n_taken = min(n_permutations, n_orders(groups)) if chosen == "permute" else n_permutations
+    rest: tuple[Any, ...] = (n_taken, how, float(smallest), drift, mode_text(W, at))
     return ConditionTest(at, names, *sizes, p_value, adjusted, is_bits, *rest)
 
 
@@ -310,6 +313,12 @@ def permutation_p(
     observed = np.sum((R @ basis) ** 2, axis=1) - TIES * np.sum(R**2, axis=1)  # ties count
     members = [np.flatnonzero(groups == group) for group in sorted(set(groups.tolist()))]
     n_above, step = np.zeros(len(Y)), max(1, CHUNK // max(R.size, 1))
+    if scheme == "permute" and n_orders(groups) <= n_permutations:
+        every = [sum(order, ()) for order in product(*(permutations(places.tolist()) for places in members))]
+        orders = np.array(every)[:, np.argsort(np.concatenate(members))]
+        return np.array(
+            [np.mean(np.sum((r[orders] @ basis) ** 2, axis=1) >= least) for r, least in zip(R, observed, strict=True)]
+        )
     for start in range(0, n_permutations, step):
         n = min(step, n_permutations - start)
         orders = np.empty((n, len(groups)), dtype=int)
@@ -325,6 +334,11 @@ def permutation_p(
         found = np.sum((R[:, orders] @ basis) ** 2, axis=2)  # (K, permutations)
         n_above += np.sum(found >= observed[:, None], axis=1)
     return (1 + n_above) / (1 + n_permutations)
+
+
+def n_orders(groups: np.ndarray) -> int:
+    """Return the number of permutations within groups."""
+    return prod(factorial(n) for n in np.unique(groups, return_counts=True)[1].tolist())
 
 
 def center(rows: np.ndarray, groups: np.ndarray) -> np.ndarray:
