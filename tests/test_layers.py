@@ -16,7 +16,7 @@ import boolcp
 # lines of src 19000, lines of tests 14000, files of a folder 18, questions to a storage 16; a basic fit of 22 modules,
 # 160 functions and depth 12; with gaps, counts or data on disk 26 modules.
 BUDGET = {
-    "lines of src": 19850,
+    "lines of src": 20000,
     "lines of tests": 14000,
     "files of a folder": 18,
     "questions to a storage": 16,
