@@ -44,10 +44,7 @@ def solve_under_loss(
     squares = Weighted(data.x, data.w, nonnegative=data.nonnegative)
     A = rule(*block_equations(squares, squares.weights, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
     for _ in range(N_SWEEPS):
-        t, v = data.near(np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode))
-        near = Weighted(t, v, nonnegative=data.nonnegative)
-        new = rule(*block_equations(near, near.weights, mode, blocks), A)
-        before, (A, total) = total, data.accepted(A, flat, mode, new)
+        before, (A, total) = total, data.step(A, flat, mode, rule)
         if before - total <= 1e-9 * total:
             break
     return A, total

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+import math
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 
 from boolcp.contractions import CHUNK, gram_product, khatri_rao
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage._row_kernels import flip_sums, row_sums
+from boolcp.storage._row_kernels import flip_sums, near_rates, row_sums
 from boolcp.storage.dense import Array, Dense, Equations, quadratic, unfold
 from boolcp.storage.protocol import Decide, Factors, Storage, Tensor
 
@@ -60,14 +61,8 @@ class Loss:
             return x, None
         if self.name == "huber":
             return m + np.clip(x - m, -self.scale, self.scale), None
-        on = np.maximum(m, self.scale)
-        if self.name == "poisson":
-            v, slope = 1 / on, 1 - x * log_slope(m, self.scale)
-        else:
-            beyond = np.maximum(m - 1, 0) / self.scale
-            v = 1 / (on * np.maximum(1 - m, self.scale)) + (beyond > 0) / self.scale**2
-            slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale) + beyond / self.scale
-        return m - slope / v, v
+        t, v = near_rates(self.kind, self.scale, np.ravel(x), np.ravel(m))
+        return t.reshape(m.shape), v.reshape(m.shape)
 
     def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
         """Return the mean without any atom: 0, or the mean of the data where zero cannot be one."""
@@ -90,11 +85,6 @@ def log_above(m: np.ndarray, floor: float) -> np.ndarray:
     """Return log m, continued below the floor by its parabola."""
     step = np.minimum(m - floor, 0) / floor
     return np.log(np.maximum(m, floor)) + step - step**2 / 2
-
-
-def log_slope(m: np.ndarray, floor: float) -> np.ndarray:
-    """Return the derivative of `log_above`."""
-    return np.where(m >= floor, 1 / np.maximum(m, floor), (2 - m / floor) / floor)
 
 
 class Weighted(Array, Storage):
@@ -140,7 +130,8 @@ class Weighted(Array, Storage):
 
     def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
         """Return half the deviance of each slice along one mode, (d_n,)."""
-        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfold(m, mode))
+        every, most = np.arange(self.shape[mode]), np.full(self.shape[mode], np.inf)
+        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfold(m, mode), every, most)
 
     def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the unfoldings of entries and weights, of small data once; the latter is empty if all are one."""
@@ -177,13 +168,9 @@ class Weighted(Array, Storage):
             A = factors[mode]
             return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
         m = full(factors)
-        return Equations(*self.equations_near(m, factors, mode), self.total(m))
-
-    def equations_near(self, m: np.ndarray, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return H and P of the squares that touch the loss at the means m of factors."""
-        t, v = self.near(m)
-        P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
-        return products(None if v is None else Dense(v), factors, mode), P
+        V = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
+        t, v = (None if A is None else unfold(A, mode) for A in self.near(m))
+        return Equations(*row_equations(t, v, V), self.total(m))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
@@ -192,27 +179,38 @@ class Weighted(Array, Storage):
             H, P, before = self.equations(factors, mode)
             A = decide(H, P, old)
             return A, before - 2 * float(np.vdot(P, A - old)) + quadratic(H, A) - quadratic(H, old), self
-        A = decide(*self.equations_near(full(factors), factors, mode), old)
-        blocks = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
-        return *self.accepted(old, blocks, mode, A), self
+        return *self.step(old, khatri_rao([B for n, B in enumerate(factors) if n != mode]).T, mode, decide), self
 
-    def accepted(self, first: np.ndarray, blocks: np.ndarray, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
+    def step(self, first: np.ndarray, blocks: np.ndarray, mode: int, decide: Decide) -> tuple[np.ndarray, float]:
+        """Return the rows that are decided near the first ones and lower the loss of first @ blocks, and the loss."""
+        (X, W), V = self.rows(mode), np.ascontiguousarray(blocks)
+        M = first @ V
+        t, v = self.loss.near(X, M)
+        if len(W):
+            v = W if v is None else np.multiply(v, W, out=v)
+        return self.accepted(first, V, mode, decide(*row_equations(t, v, V), first), M)
+
+    def accepted(
+        self, first: np.ndarray, V: np.ndarray, mode: int, A: np.ndarray, M: np.ndarray
+    ) -> tuple[np.ndarray, float]:
         """Return the rows of A that lower the loss, others part of the way or as they were; then the best bit flipped.
 
         Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
         """
-        kind, scale, (X, W), V = self.loss.kind, self.loss.scale, self.rows(mode), np.ascontiguousarray(blocks)
-        best, is_bit = np.array(first), np.isin(first, (0, 1)).all(axis=0)
-        lowest, left = row_sums(kind, scale, X, W, first @ V), np.flatnonzero((A != first).any(axis=1))
+        how = self.loss.kind, self.loss.scale, *self.rows(mode)
+        best, is_bit = np.array(first), ((first == 0) | (first == 1)).all(axis=0)
+        lowest, left = row_sums(*how, M, np.arange(len(A)), np.full(len(A), np.inf)), (A != first).any(axis=1).nonzero()[0]
         for part in STEPS if len(left) else ():  # over the rows whose loss has not fallen yet
             trial = A[left] if part == 1 else np.where(is_bit, first[left], first[left] + part * (A - first)[left])
-            sums = row_sums(kind, scale, X[left], W[left] if len(W) else W, trial @ V)
+            sums = row_sums(*how, trial @ V, left, lowest[left])
             is_better = sums < lowest[left]
             best[left[is_better]], lowest[left[is_better]] = trial[is_better], sums[is_better]
             left = left[~is_better]
-        bits = np.flatnonzero(is_bit & np.isin(A, (0, 1)).all(axis=0))
+            if not len(left):
+                break
+        bits = np.flatnonzero(is_bit & ((A == 0) | (A == 1)).all(axis=0))
         if len(bits):
-            flips = flip_sums(kind, scale, X, W, best @ V, V[bits], np.ascontiguousarray(best[:, bits]))
+            flips = flip_sums(*how, best @ V, V[bits], np.ascontiguousarray(best[:, bits]), lowest)
             best, lowest = with_flips(best, bits, flips, lowest)
         return best, 2 * float(lowest.sum())
 
@@ -237,12 +235,31 @@ def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
     """Return H (K, K) of all rows or, with weights, H_i (d_n, K, K) of each: products of columns over its entries."""
     if weights is None:
         return gram_product(factors, mode)
-    K = factors[0].shape[1]
+    first, second = np.triu_indices(factors[0].shape[1])
+    return symmetric(weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode))
+
+
+def symmetric(pairs: np.ndarray) -> np.ndarray:
+    """Return symmetric matrices (d, K, K) from their upper triangles in rows."""
+    K = math.isqrt(2 * pairs.shape[1])
     first, second = np.triu_indices(K)
-    pairs = weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode)
-    H = np.empty((weights.shape[mode], K, K))
+    H = np.empty((len(pairs), K, K))
     H[:, first, second] = H[:, second, first] = pairs
     return H
+
+
+def row_equations(t: np.ndarray, v: np.ndarray | None, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return H and P of rows a that minimize the sum of v (t - aV)^2 for targets (d, c); one H if v is None."""
+    if v is None:
+        return V @ V.T, t @ V.T
+    first, second = np.triu_indices(len(V))
+    P, pairs = np.zeros((len(t), len(V))), np.zeros((len(t), len(first)))
+    step = max(1, CHUNK // max(len(first), 1))
+    for start in range(0, t.shape[1], step):
+        part, B = slice(start, start + step), V[:, start : start + step]
+        P += (v[:, part] * t[:, part]) @ B.T
+        pairs += v[:, part] @ (B[first] * B[second]).T
+    return symmetric(pairs), P
 
 
 def full(factors: Sequence[np.ndarray]) -> np.ndarray:
