@@ -12,10 +12,10 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import Complete, n_observed
+from boolcp.storage.dense import Complete, Dense, n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
-from boolcp.storage.weighted import Weighted
+from boolcp.storage.weighted import Weighted, full
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 means a noiseless tensor
@@ -96,7 +96,11 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     """Return True if the best atom of the residual gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
-    residual, weight = search_residual(data, W)
+    if isinstance(data, Weighted) and data.loss.is_rate:  # in standard deviations of each entry
+        t, v = data.near(m := full(W.matrices))
+        residual, weight = Dense((t - m) * np.sqrt(v)), 1.0
+    else:
+        residual, weight = search_residual(data, W)
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= (spec.atom_rank or 1) * noise_gain(data, noise_variance(data, W))
@@ -323,28 +327,27 @@ def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
     return W
 
 
-def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator) -> Columns:
+def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator, below: float) -> Columns:
     """Return an atom that is on everywhere, which begins as the best constant, and others while they lower the loss.
 
     A mean of zero, which squares prefer where most entries are zero, may be far worse under a loss than a constant.
     """
     x = data.x if data.w is None else data.x[data.w > 0]
     constant = float(np.median(x)) if data.loss.name == "huber" else data.loss.null(data.x, data.w)
-    best = no_columns(data.shape, data.squared_norm)
+    best, n_sweeps = no_columns(data.shape, data.squared_norm), min(N_BETWEEN, spec.max_iter)
     for mode in spec.modes if constant else ():
         factors = [np.full((d, 1), constant if n == (mode == 0) else 1.0) for n, d in enumerate(data.shape)]
         W = oriented(Columns(tuple(factors), np.zeros(1), np.array([mode])), data.nonnegative)
-        best = min(best, polish(data, W, max_iter=spec.max_iter, tol=POLISHED), key=lambda each: each.loss)
+        best = min(best, polish(data, W, max_iter=n_sweeps, tol=POLISHED), key=lambda each: each.loss)
     while best.n_atoms < n_atoms:
         found = greedy_atom_search(search_residual(data, best)[0], spec, rng)
         if found is None:
             break
-        longer = oriented(with_atom(best, found), data.nonnegative)
-        W = polish(data, longer, max_iter=spec.max_iter, tol=POLISHED)
+        W = polish(data, oriented(with_atom(best, found), data.nonnegative), max_iter=n_sweeps, tol=POLISHED)
         if W.loss >= best.loss or W.is_dead().any():
             break
         best = W
-    return best
+    return polish(data, best, max_iter=spec.max_iter, tol=POLISHED, below=below) if best.n_atoms else best
 
 
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
