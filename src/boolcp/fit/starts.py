@@ -31,6 +31,7 @@ N_LONG, N_SHORT = 3, 20  # starts with as many (not tuned), and sweeps of most o
 N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
 KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
+HEAVY = 2.0  # gain of the best atom in noise of counts, in units of normal noise; by other seeds of bench_losses.py
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
@@ -96,11 +97,10 @@ def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator
     """Return True if the best atom of the residual gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
-    if isinstance(data, Weighted) and data.loss.is_rate:  # in standard deviations of each entry
+    residual, weight = search_residual(data, W)
+    if isinstance(data, Weighted) and data.loss.is_rate:  # in standard deviations of each entry; tails are heavy
         t, v = data.near(m := full(W.matrices))
-        residual, weight = Dense((t - m) * np.sqrt(v)), 1.0
-    else:
-        residual, weight = search_residual(data, W)
+        residual, weight = Dense((t - m) * np.sqrt(np.asarray(v))), 1 / HEAVY
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= (spec.atom_rank or 1) * noise_gain(data, noise_variance(data, W))

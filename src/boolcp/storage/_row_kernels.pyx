@@ -46,70 +46,59 @@ cdef inline double chance(int kind, double scale, double x, double m) noexcept n
     return powers[k]
 
 
-cdef double row_sum(
-    int kind, double scale, const double* x, const double* w, const double* m, const double* v, double step, Size n,
-    double most
-) noexcept nogil:
+cdef double row_sum(int kind, double scale, const double* x, const double* w, const double* m, const double* v,
+                    double step, Size n, double most) noexcept nogil:
     """Return half the deviance of n entries with means m + step v and weights w, NULL if all are one.
 
     A sum above `most` may end early. One logarithm is taken of the product of many means.
     """
-    cdef Size j = 0, end
+    cdef Size j
     cdef double total = 0.0, product = 1.0, mean, weight, r, c
-    while j < n and total <= most:
-        end = min(j + 256, n)
-        while j < end:
-            mean, weight = m[j] + step * v[j], w[j] if w else 1.0
-            if kind == SQUARED or kind == HUBER:
-                r = fabs(x[j] - mean)
-                c = r if kind == SQUARED or r < scale else scale
-                total += weight * c * (r - c / 2)
-            elif weight != 0:
-                r = chance(kind, scale, x[j], mean) if weight == 1 else 0.0
-                if r > 0:
-                    product *= r
-                    total += mean - x[j] if kind == POISSON else 0.0
-                else:
-                    total += weight * half_deviance(kind, scale, x[j], mean)
-                if not 1e-50 <= product <= 1e50:
-                    total, product = total - log(product), 1.0
-            j += 1
-        total, product = total - log(product) if product != 1.0 else total, 1.0
-    return total
+    for j in range(n):
+        mean, weight = m[j] + step * v[j], w[j] if w else 1.0
+        if kind == SQUARED or kind == HUBER:
+            r = fabs(x[j] - mean)
+            c = r if kind == SQUARED or r < scale else scale
+            total += weight * c * (r - c / 2)
+        elif weight != 0:
+            r = chance(kind, scale, x[j], mean) if weight == 1 else 0.0
+            if r > 0:
+                product *= r
+                total += mean - x[j] if kind == POISSON else 0.0
+            else:
+                total += weight * half_deviance(kind, scale, x[j], mean)
+        if j % 256 == 255 or not 1e-50 <= product <= 1e50:
+            total, product = total - log(product), 1.0
+            if total > most:
+                break
+    return total - log(product)
 
 
-def row_sums(
-    int kind, double scale, const double[:, ::1] X, const double[:, ::1] W, const double[:, ::1] M,
-    const Size[::1] rows, const double[::1] most
-):
-    """Return half the deviance of some rows of X (d, c) with means M; weights W (d, c), or (0, 0) if all are one.
+def row_sums(kind, scale, X, W, M, rows=None, most=None):
+    """Return half the deviance of each row of X (d, c) with means M; weights W (d, c), or (0, 0) if all are one.
 
-    A sum above `most` may end early.
+    M may be those of some `rows`. A sum above `most` may end early.
     """
-    cdef Size i
-    found = np.empty(len(rows))
-    cdef double[::1] sums = found
-    with nogil:
-        for i in range(rows.shape[0]):
-            w = &W[rows[i], 0] if W.shape[0] else NULL
-            sums[i] = row_sum(kind, scale, &X[rows[i], 0], w, &M[i, 0], &M[i, 0], 0.0, X.shape[1], most[i])
-    return found
+    return flip_sums(kind, scale, X, W, M, np.zeros((1, X.shape[1])), np.zeros((len(M), 1)), most, rows)[:, 0]
 
 
 def flip_sums(
     int kind, double scale, const double[:, ::1] X, const double[:, ::1] W, const double[:, ::1] M,
-    const double[:, ::1] V, const double[:, ::1] bits, const double[::1] most
+    const double[:, ::1] V, const double[:, ::1] bits, most=None, rows=None
 ):
-    """Return the sums of `row_sums` of all rows, (d, K), with bit k of each row flipped: M + V_k or M - V_k."""
-    cdef Size i, k
-    found = np.empty((len(X), len(V)))
+    """Return the sums of `row_sums`, (d, K), for means M with bit k of each row flipped: M + V_k or M - V_k."""
+    cdef Size i, k, at
+    cdef const Size[::1] places = np.arange(len(M), dtype=np.intp) if rows is None else rows
+    cdef const double[::1] tops = np.full(len(M), np.inf) if most is None else most
+    found = np.empty((len(M), len(V)))
     cdef double[:, ::1] sums = found
     with nogil:
-        for i in range(X.shape[0]):
-            w = &W[i, 0] if W.shape[0] else NULL
+        for i in range(M.shape[0]):
+            at = places[i]
+            w = &W[at, 0] if W.shape[0] else NULL
             for k in range(V.shape[0]):
                 step = 1.0 - 2.0 * bits[i, k]
-                sums[i, k] = row_sum(kind, scale, &X[i, 0], w, &M[i, 0], &V[k, 0], step, X.shape[1], most[i])
+                sums[i, k] = row_sum(kind, scale, &X[at, 0], w, &M[i, 0], &V[k, 0], step, X.shape[1], tops[i])
     return found
 
 

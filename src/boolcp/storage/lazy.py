@@ -308,8 +308,7 @@ class LazyWeighted(Lazy):
             own = of_rows(factors, rows, self.cut)
             V = np.ascontiguousarray(khatri_rao([B for n, B in enumerate(own) if n != mode]).T)
             how, A = (X.loss.kind, X.loss.scale, *X.rows(mode), own[mode] @ V), np.ascontiguousarray(own[mode][:, bits])
-            every, most = np.arange(len(A)), np.full(len(A), np.inf)
-            return flip_sums(*how, V[bits], A, most), row_sums(*how, every, most)
+            return flip_sums(*how, V[bits], A), row_sums(*how)
 
         flips, losses = self.ask_observed(question, *[0 if mode == self.cut else None] * 2)
         return with_flips(factors[mode], bits, flips, losses)[0]

@@ -2,13 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-import math
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from boolcp.contractions import CHUNK, gram_product, khatri_rao
+from boolcp.contractions import CHUNK, gram_product, khatri_rao, mttkrp
 from boolcp.result.atoms import BooleanCP
 from boolcp.storage._row_kernels import flip_sums, near_rates, row_sums
 from boolcp.storage.dense import Array, Dense, Equations, quadratic, unfold
@@ -36,21 +35,13 @@ class Loss:
         return ("squared", "huber", "poisson", "bernoulli").index(self.name)
 
     def value(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return the loss of each entry."""
-        c = self.scale
-        if self.name == "huber":
-            r = np.abs(x - m)
-            return np.where(r < c, r**2 / 2, c * r - c**2 / 2)
-        if self.name == "poisson":
-            return m - x * log_above(m, c)
-        if self.name == "bernoulli":
-            beyond = np.maximum(m - 1, 0) / c  # no probability: as steep as the parabola of a logarithm
-            return -x * log_above(m, c) - (1 - x) * log_above(1 - m, c) + beyond**2 / 2
-        return (x - m) ** 2 / 2
+        """Return the loss of each entry above that of a perfect mean, half its deviance."""
+        x, means = (np.ascontiguousarray(A, dtype=float).reshape(-1, 1) for A in (x, m))
+        return row_sums(self.kind, self.scale, x, np.zeros((0, 0)), means).reshape(np.shape(m))
 
     def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return twice the loss above a perfect mean's, entry by entry."""
-        return 2 * (self.value(x, m) - self.value(x, x))
+        return 2 * self.value(x, m)
 
     def near(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets t and weights v of the squares v (t - m)^2 / 2 that touch the loss at m; v is None if it is 1.
@@ -79,12 +70,6 @@ STEPS = (1.0, 0.5, 0.1, 0.02)  # parts of a step that are tried in a row until t
 def spread(x: np.ndarray) -> float:
     """Return the standard deviation of normal noise with the median absolute deviation of x."""
     return MAD * float(np.median(np.abs(x - np.median(x))))
-
-
-def log_above(m: np.ndarray, floor: float) -> np.ndarray:
-    """Return log m, continued below the floor by its parabola."""
-    step = np.minimum(m - floor, 0) / floor
-    return np.log(np.maximum(m, floor)) + step - step**2 / 2
 
 
 class Weighted(Array, Storage):
@@ -130,8 +115,7 @@ class Weighted(Array, Storage):
 
     def slice_sums(self, m: np.ndarray, mode: int) -> np.ndarray:
         """Return half the deviance of each slice along one mode, (d_n,)."""
-        every, most = np.arange(self.shape[mode]), np.full(self.shape[mode], np.inf)
-        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfold(m, mode), every, most)
+        return row_sums(self.loss.kind, self.loss.scale, *self.rows(mode), unfold(m, mode))
 
     def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the unfoldings of entries and weights, of small data once; the latter is empty if all are one."""
@@ -147,13 +131,8 @@ class Weighted(Array, Storage):
 
         With a `center`, the mean of X - W over this mode is no part of m, and is taken from the targets.
         """
-        if self.center is None:
-            t, v = self.loss.near(self.x, m)
-        else:
-            t, v = self.x - self.mean_left(m), None
-        if self.w is None:
-            return t, v
-        return t, self.w if v is None else self.w * v
+        t, v = self.loss.near(self.x, m) if self.center is None else (self.x - self.mean_left(m), None)
+        return t, v if self.w is None else self.w if v is None else self.w * v
 
     def mean_left(self, m: np.ndarray) -> np.ndarray:
         """Return the weighted mean of X - m over the `center`, which stays as a mode of one entry."""
@@ -169,8 +148,8 @@ class Weighted(Array, Storage):
             return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
         m = full(factors)
         V = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
-        t, v = (None if A is None else unfold(A, mode) for A in self.near(m))
-        return Equations(*row_equations(t, v, V), self.total(m))
+        t, v = self.near(m)
+        return Equations(*row_equations(unfold(t, mode), None if v is None else unfold(v, mode), V), self.total(m))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
@@ -182,32 +161,25 @@ class Weighted(Array, Storage):
         return *self.step(old, khatri_rao([B for n, B in enumerate(factors) if n != mode]).T, mode, decide), self
 
     def step(self, first: np.ndarray, blocks: np.ndarray, mode: int, decide: Decide) -> tuple[np.ndarray, float]:
-        """Return the rows that are decided near the first ones and lower the loss of first @ blocks, and the loss."""
-        (X, W), V = self.rows(mode), np.ascontiguousarray(blocks)
-        M = first @ V
-        t, v = self.loss.near(X, M)
-        if len(W):
-            v = W if v is None else np.multiply(v, W, out=v)
-        return self.accepted(first, V, mode, decide(*row_equations(t, v, V), first), M)
+        """Return the decided rows that lower the loss of first @ blocks, others part of the way or as they were.
 
-    def accepted(
-        self, first: np.ndarray, V: np.ndarray, mode: int, A: np.ndarray, M: np.ndarray
-    ) -> tuple[np.ndarray, float]:
-        """Return the rows of A that lower the loss, others part of the way or as they were; then the best bit flipped.
-
-        Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
+        Then the best bit of each is flipped, and the loss is the second answer. Squares that touch a loss are no guide
+        for bits: a mean of zero that becomes one costs them far too much.
         """
-        how = self.loss.kind, self.loss.scale, *self.rows(mode)
+        (X, W), V = self.rows(mode), np.ascontiguousarray(blocks)
+        how, M = (self.loss.kind, self.loss.scale, X, W), first @ V
+        t, v = self.loss.near(X, M)
+        A = decide(*row_equations(t, v if not len(W) else W if v is None else v * W, V), first)
         best, is_bit = np.array(first), ((first == 0) | (first == 1)).all(axis=0)
-        lowest, left = row_sums(*how, M, np.arange(len(A)), np.full(len(A), np.inf)), (A != first).any(axis=1).nonzero()[0]
-        for part in STEPS if len(left) else ():  # over the rows whose loss has not fallen yet
+        lowest, left = row_sums(*how, M), np.flatnonzero((A != first).any(axis=1))
+        for part in STEPS:  # over the rows whose loss has not fallen yet
+            if not len(left):
+                break
             trial = A[left] if part == 1 else np.where(is_bit, first[left], first[left] + part * (A - first)[left])
             sums = row_sums(*how, trial @ V, left, lowest[left])
             is_better = sums < lowest[left]
             best[left[is_better]], lowest[left[is_better]] = trial[is_better], sums[is_better]
             left = left[~is_better]
-            if not len(left):
-                break
         bits = np.flatnonzero(is_bit & ((A == 0) | (A == 1)).all(axis=0))
         if len(bits):
             flips = flip_sums(*how, best @ V, V[bits], np.ascontiguousarray(best[:, bits]), lowest)
@@ -235,31 +207,18 @@ def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
     """Return H (K, K) of all rows or, with weights, H_i (d_n, K, K) of each: products of columns over its entries."""
     if weights is None:
         return gram_product(factors, mode)
-    first, second = np.triu_indices(factors[0].shape[1])
-    return symmetric(weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode))
-
-
-def symmetric(pairs: np.ndarray) -> np.ndarray:
-    """Return symmetric matrices (d, K, K) from their upper triangles in rows."""
-    K = math.isqrt(2 * pairs.shape[1])
+    K = factors[0].shape[1]
     first, second = np.triu_indices(K)
-    H = np.empty((len(pairs), K, K))
+    H = np.empty((weights.shape[mode], K, K))
+    pairs = weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode)
     H[:, first, second] = H[:, second, first] = pairs
     return H
 
 
 def row_equations(t: np.ndarray, v: np.ndarray | None, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return H and P of rows a that minimize the sum of v (t - aV)^2 for targets (d, c); one H if v is None."""
-    if v is None:
-        return V @ V.T, t @ V.T
-    first, second = np.triu_indices(len(V))
-    P, pairs = np.zeros((len(t), len(V))), np.zeros((len(t), len(first)))
-    step = max(1, CHUNK // max(len(first), 1))
-    for start in range(0, t.shape[1], step):
-        part, B = slice(start, start + step), V[:, start : start + step]
-        P += (v[:, part] * t[:, part]) @ B.T
-        pairs += v[:, part] @ (B[first] * B[second]).T
-    return symmetric(pairs), P
+    factors = [V.T[:0], V.T]
+    return products(None if v is None else Dense(v), factors, 0), mttkrp(t if v is None else v * t, factors, 0)
 
 
 def full(factors: Sequence[np.ndarray]) -> np.ndarray:
