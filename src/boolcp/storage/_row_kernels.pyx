@@ -20,9 +20,7 @@ cdef double log_above(double m, double floor) noexcept nogil:
 
 cdef inline double surprise(double x, double m, double floor) noexcept nogil:
     """Return x (log x - log m), by one logarithm where both are above the floor."""
-    if x == 0:
-        return 0.0
-    return x * (log(x / m) if x >= floor and m >= floor else log_above(x, floor) - log_above(m, floor))
+    return x * (log(x / m) if x >= floor and m >= floor else log_above(x, floor) - log_above(m, floor)) if x else 0.0
 
 
 cdef inline double half_deviance(int kind, double scale, double x, double m) noexcept nogil:
@@ -48,10 +46,7 @@ cdef inline double chance(int kind, double scale, double x, double m) noexcept n
 
 cdef double row_sum(int kind, double scale, const double* x, const double* w, const double* m, const double* v,
                     double step, Size n, double most) noexcept nogil:
-    """Return half the deviance of n entries with means m + step v and weights w, NULL if all are one.
-
-    A sum above `most` may end early. One logarithm is taken of the product of many means.
-    """
+    """Return half the deviance of n entries with means m + step v; above `most` it may end early."""
     cdef Size j
     cdef double total = 0.0, product = 1.0, mean, weight, r, c
     for j in range(n):
@@ -62,11 +57,9 @@ cdef double row_sum(int kind, double scale, const double* x, const double* w, co
             total += weight * c * (r - c / 2)
         elif weight != 0:
             r = chance(kind, scale, x[j], mean) if weight == 1 else 0.0
-            if r > 0:
-                product *= r
-                total += mean - x[j] if kind == POISSON else 0.0
-            else:
-                total += weight * half_deviance(kind, scale, x[j], mean)
+            product *= r if r > 0 else 1.0  # one logarithm for many means
+            if r == 0 or kind == POISSON:
+                total += mean - x[j] if r > 0 else weight * half_deviance(kind, scale, x[j], mean)
         if j % 256 == 255 or not 1e-50 <= product <= 1e50:
             total, product = total - log(product), 1.0
             if total > most:
@@ -75,10 +68,7 @@ cdef double row_sum(int kind, double scale, const double* x, const double* w, co
 
 
 def row_sums(kind, scale, X, W, M, rows=None, most=None):
-    """Return half the deviance of each row of X (d, c) with means M; weights W (d, c), or (0, 0) if all are one.
-
-    M may be those of some `rows`. A sum above `most` may end early.
-    """
+    """Return half the deviance of each row, or of some, of X (d, c) with means M; weights W (0, 0) if all are one."""
     return flip_sums(kind, scale, X, W, M, np.zeros((1, X.shape[1])), np.zeros((len(M), 1)), most, rows)[:, 0]
 
 
@@ -107,20 +97,18 @@ cdef inline double slope_above(double m, double floor) noexcept nogil:
     return 1 / m if m >= floor else (2 - m / floor) / floor
 
 
-def near_rates(int kind, double scale, const double[::1] x, const double[::1] m):
+def near_rates(int kind, double c, const double[::1] x, const double[::1] m):
     """Return targets and weights of the squares that touch the loss of rates or probabilities at means m, (n,)."""
     cdef Size j
     targets, weights = np.empty(len(x)), np.empty(len(x))
     cdef double[::1] t = targets, v = weights
     with nogil:
         for j in range(x.shape[0]):
-            other = 1.0 - m[j] if kind == BERNOULLI else 1.0
-            t[j], v[j] = x[j], 1 / (max(m[j], scale) * max(other, scale if kind == BERNOULLI else 1.0))
-            if kind == POISSON and m[j] < scale:
-                t[j] = m[j] - (1 - x[j] * slope_above(m[j], scale)) / v[j]
-            elif kind == BERNOULLI and (m[j] < scale or other < scale):
-                beyond = max(-other, 0.0) / scale  # one, where there is no probability
-                v[j] += 1 / (scale * scale) if beyond > 0 else 0.0
-                slope = (1 - x[j]) * slope_above(other, scale) - x[j] * slope_above(m[j], scale) + beyond / scale
-                t[j] = m[j] - slope / v[j]
+            other = 1.0 - m[j] if kind == BERNOULLI else 1.0 + c
+            t[j], v[j] = x[j], 1 / (max(m[j], c) * (max(other, c) if kind == BERNOULLI else 1.0))
+            if m[j] < c or other < c:  # beyond a floor
+                over = max(-other, 0.0) / c
+                v[j] += 1 / (c * c) if over > 0 else 0.0
+                slope = (1 - x[j]) * slope_above(other, c) + over / c if kind == BERNOULLI else 1.0
+                t[j] = m[j] - (slope - x[j] * slope_above(m[j], c)) / v[j]
     return targets, weights

@@ -161,10 +161,9 @@ class Weighted(Array, Storage):
         return *self.step(old, khatri_rao([B for n, B in enumerate(factors) if n != mode]).T, mode, decide), self
 
     def step(self, first: np.ndarray, blocks: np.ndarray, mode: int, decide: Decide) -> tuple[np.ndarray, float]:
-        """Return the decided rows that lower the loss of first @ blocks, others part of the way or as they were.
+        """Return the decided rows that lower the loss, others part of the way or as they were; then one bit flipped.
 
-        Then the best bit of each is flipped, and the loss is the second answer. Squares that touch a loss are no guide
-        for bits: a mean of zero that becomes one costs them far too much.
+        Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
         """
         (X, W), V = self.rows(mode), np.ascontiguousarray(blocks)
         how, M = (self.loss.kind, self.loss.scale, X, W), first @ V
