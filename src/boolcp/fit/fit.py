@@ -264,8 +264,7 @@ def ridge(fit: Fit, s: State) -> State:
         found = polish(data, W, max_iter=spec.max_iter, tol=FINAL)
         return s.then(best=found if found.loss < W.loss else W)
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
-    n_sweeps = min(spec.max_iter, N_RIDGE)
-    found = polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance)
+    found = polish(data, W, max_iter=min(spec.max_iter, N_RIDGE), tol=RIDGE_SETTLED, variance=variance)
     return s.then(best=found if found.loss < data.squared_norm else W)
 
 

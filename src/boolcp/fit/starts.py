@@ -281,9 +281,8 @@ def observed_start(
     W, fall = start if count == 0 else redraw(best, rng), small_fall(data, best)
     for ridge, n_sweeps in RIDGES:
         W = relax(data, W, max_iter=n_sweeps, tol=1e-5, ridge=ridge, fall=fall)
-    rounded = round_columns(W, spec.modes)
-    found = polish(data, rounded, max_iter=spec.max_iter, tol=max(POLISHED, fall), below=best.loss)
-    return revive(data, found, spec, rng)
+    rounded, tol = round_columns(W, spec.modes), max(POLISHED, fall)
+    return revive(data, polish(data, rounded, max_iter=spec.max_iter, tol=tol, below=best.loss), spec, rng)
 
 
 def tolerance(data: Storage, W: Columns) -> float:
@@ -313,9 +312,7 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns with atoms, of many a few by chance, turned to another Boolean mode if the loss falls."""
     for k in np.sort(rng.permutation(W.n_atoms)[: 1 + MAX_TURNED // (W.n_atoms + 1)]):
-        for mode in spec.modes:
-            if mode == W.boolean_mode[k]:
-                continue
+        for mode in (n for n in spec.modes if n != W.boolean_mode[k]):
             factors, modes = [A.copy() for A in W.matrices], W.boolean_mode.copy()
             a = factors[mode][:, k]
             z, _ = best_boolean(a)

@@ -12,10 +12,13 @@ ctypedef Py_ssize_t Size
 
 cdef double log_above(double m, double floor) noexcept nogil:
     """Return log m, continued below the floor by its parabola."""
-    if m >= floor:
-        return log(m)
-    step = (m - floor) / floor
-    return log(floor) + step - step * step / 2
+    step = min(m - floor, 0.0) / floor
+    return log(max(m, floor)) + step - step * step / 2
+
+
+cdef inline double slope_above(double m, double floor) noexcept nogil:
+    """Return the derivative of `log_above`."""
+    return 1 / m if m >= floor else (2 - m / floor) / floor
 
 
 cdef inline double surprise(double x, double m, double floor) noexcept nogil:
@@ -90,11 +93,6 @@ def flip_sums(
                 step = 1.0 - 2.0 * bits[i, k]
                 sums[i, k] = row_sum(kind, scale, &X[at, 0], w, &M[i, 0], &V[k, 0], step, X.shape[1], tops[i])
     return found
-
-
-cdef inline double slope_above(double m, double floor) noexcept nogil:
-    """Return the derivative of `log_above`."""
-    return 1 / m if m >= floor else (2 - m / floor) / floor
 
 
 def near_rates(int kind, double c, const double[::1] x, const double[::1] m):

@@ -37,7 +37,7 @@ class Loss:
     def value(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return the loss of each entry above that of a perfect mean, half its deviance."""
         x, means = (np.ascontiguousarray(A, dtype=float).reshape(-1, 1) for A in (x, m))
-        return row_sums(self.kind, self.scale, x, np.zeros((0, 0)), means).reshape(np.shape(m))
+        return row_sums(self.kind, self.scale, x, EMPTY, means).reshape(np.shape(m))
 
     def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return twice the loss above a perfect mean's, entry by entry."""
@@ -60,7 +60,7 @@ class Loss:
         return float(np.average(x, weights=weights)) if self.is_rate else 0.0
 
 
-SQUARES = Loss()
+SQUARES, EMPTY = Loss(), np.zeros((0, 0))  # the latter for weights that are all one
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
 CLIPPED = 5.0  # such standard deviations of the data at which a first fit under Huber's loss cuts them off; not tuned
 ROUNDING = 1e-28  # part of |X|^2 around the mean that counts as none: all entries are equal
@@ -119,12 +119,8 @@ class Weighted(Array, Storage):
 
     def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the unfoldings of entries and weights, of small data once; the latter is empty if all are one."""
-        if mode in self._rows:
-            return self._rows[mode]
-        rows = unfold(self.x, mode), np.zeros((0, 0)) if self.w is None else unfold(self.w, mode)
-        if self.x.size <= CHUNK:
-            self._rows[mode] = rows
-        return rows
+        rows = self._rows.get(mode) or (unfold(self.x, mode), EMPTY if self.w is None else unfold(self.w, mode))
+        return self._rows.setdefault(mode, rows) if self.x.size <= CHUNK else rows
 
     def near(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets and weights of the squares that touch the loss at means m; the weights are None if all are 1.
@@ -166,8 +162,7 @@ class Weighted(Array, Storage):
         Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
         """
         (X, W), V = self.rows(mode), np.ascontiguousarray(blocks)
-        how, M = (self.loss.kind, self.loss.scale, X, W), first @ V
-        t, v = self.loss.near(X, M)
+        how, (t, v) = (self.loss.kind, self.loss.scale, X, W), self.loss.near(X, M := first @ V)
         A = decide(*row_equations(t, v if not len(W) else W if v is None else v * W, V), first)
         best, is_bit = np.array(first), ((first == 0) | (first == 1)).all(axis=0)
         lowest, left = row_sums(*how, M), np.flatnonzero((A != first).any(axis=1))
