@@ -231,7 +231,7 @@ def search_observed(fit: Fit, s: State) -> State:
     if (not data.loss.is_rate or is_certain(data, W)) and leaves_noise(data, W, spec, rng):
         return s.at("last")
     if not is_squared and s.n_done == 0:
-        found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng, W.loss)
+        found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
     elif not is_squared and s.n_done % TURN == 1:
         found = starts.turned(data, W, spec, rng)
     elif is_squared:

@@ -324,27 +324,27 @@ def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
     return W
 
 
-def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator, below: float) -> Columns:
+def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return an atom that is on everywhere, which begins as the best constant, and others while they lower the loss.
 
     A mean of zero, which squares prefer where most entries are zero, may be far worse under a loss than a constant.
     """
     x = data.x if data.w is None else data.x[data.w > 0]
     constant = float(np.median(x)) if data.loss.name == "huber" else data.loss.null(data.x, data.w)
-    best, n_sweeps = no_columns(data.shape, data.squared_norm), min(N_BETWEEN, spec.max_iter)
+    best = no_columns(data.shape, data.squared_norm)
     for mode in spec.modes if constant else ():
         factors = [np.full((d, 1), constant if n == (mode == 0) else 1.0) for n, d in enumerate(data.shape)]
         W = oriented(Columns(tuple(factors), np.zeros(1), np.array([mode])), data.nonnegative)
-        best = min(best, polish(data, W, max_iter=n_sweeps, tol=POLISHED), key=lambda each: each.loss)
+        best = min(best, polish(data, W, max_iter=spec.max_iter, tol=POLISHED), key=lambda each: each.loss)
     while best.n_atoms < n_atoms:
         found = greedy_atom_search(search_residual(data, best)[0], spec, rng)
         if found is None:
             break
-        W = polish(data, oriented(with_atom(best, found), data.nonnegative), max_iter=n_sweeps, tol=POLISHED)
+        W = polish(data, oriented(with_atom(best, found), data.nonnegative), max_iter=spec.max_iter, tol=POLISHED)
         if W.loss >= best.loss or W.is_dead().any():
             break
         best = W
-    return polish(data, best, max_iter=spec.max_iter, tol=POLISHED, below=below) if best.n_atoms else best
+    return best
 
 
 def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
