@@ -228,7 +228,8 @@ def search_observed(fit: Fit, s: State) -> State:
     n_tries = N_TRIES[not is_squared] + 10 * (is_few and here.n_agree < 2) if spec.n_init is None else spec.n_init
     if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= n_tries:
         return s.at("last")
-    if (not data.loss.is_rate or is_certain(data, W)) and leaves_noise(data, W, spec, rng):
+    rates = data if data.loss.is_rate else None
+    if (rates is None or is_certain(data, W)) and leaves_noise(data, W, spec, rng, rates):
         return s.at("last")
     if not is_squared and s.n_done == 0:
         found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)

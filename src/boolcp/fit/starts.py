@@ -93,13 +93,15 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
     return W
 
 
-def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> bool:
+def leaves_noise(
+    data: Storage, W: Columns, spec: Spec, rng: np.random.Generator, rates: Weighted | None = None
+) -> bool:
     """Return True if the best atom of the residual gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
     residual, weight = search_residual(data, W)
-    if isinstance(data, Weighted) and data.loss.is_rate:  # in standard deviations of each entry; tails are heavy
-        t, v = data.near(m := full(W.matrices))
+    if rates is not None:  # in standard deviations of each entry; tails are heavy
+        t, v = rates.near(m := full(W.matrices))
         residual, weight = Dense((t - m) * np.sqrt(np.asarray(v))), 1 / HEAVY
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones

@@ -87,8 +87,7 @@ def flip_sums(
     cdef double[:, ::1] sums = found
     with nogil:
         for i in range(M.shape[0]):
-            at = places[i]
-            w = &W[at, 0] if W.shape[0] else NULL
+            at, w = places[i], &W[places[i], 0] if W.shape[0] else NULL
             for k in range(V.shape[0]):
                 step = 1.0 - 2.0 * bits[i, k]
                 sums[i, k] = row_sum(kind, scale, &X[at, 0], w, &M[i, 0], &V[k, 0], step, X.shape[1], tops[i])

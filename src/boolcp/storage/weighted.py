@@ -105,9 +105,8 @@ class Weighted(Array, Storage):
         """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
         if self.loss == SQUARES and self.center is None:
             return float(np.vdot(self._array, self.x))
-        found = self.total(np.zeros(self.shape))
-        is_rounding = self.center is not None and found <= ROUNDING * float(np.vdot(self._array, self.x))
-        return 0.0 if is_rounding else found
+        found, least = self.total(np.zeros(self.shape)), ROUNDING * float(np.vdot(self._array, self.x))
+        return 0.0 if self.center is not None and found <= least else found
 
     def total(self, m: np.ndarray) -> float:
         """Return the deviance of means m, and of the mean over the `center` that fits best."""
