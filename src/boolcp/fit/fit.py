@@ -226,7 +226,8 @@ def search_observed(fit: Fit, s: State) -> State:
     n_tries = N_TRIES[not is_squared] + 10 * (is_few and here.n_agree < 2) if spec.n_init is None else spec.n_init
     if here.n_agree >= N_AGREE[not is_squared] or s.n_done >= n_tries:
         return s.at("last")
-    if not data.loss.is_rate and leaves_noise(data, W, spec, rng):
+    rates = data if data.loss.is_rate else None
+    if (rates is None or is_certain(data, W)) and leaves_noise(data, W, spec, rng, rates):
         return s.at("last")
     if not is_squared and s.n_done == 0:
         found = starts.from_mean(data, s.path[-1].n_atoms, spec, rng)
@@ -262,8 +263,7 @@ def ridge(fit: Fit, s: State) -> State:
         found = polish(data, W, max_iter=spec.max_iter, tol=FINAL)
         return s.then(best=found if found.loss < W.loss else W)
     variance = noise_variance(data, W) if spec.sigma is None else spec.sigma**2
-    n_sweeps = min(spec.max_iter, N_RIDGE)
-    found = polish(data, W, max_iter=n_sweeps, tol=RIDGE_SETTLED, variance=variance)
+    found = polish(data, W, max_iter=min(spec.max_iter, N_RIDGE), tol=RIDGE_SETTLED, variance=variance)
     return s.then(best=found if found.loss < data.squared_norm else W)
 
 

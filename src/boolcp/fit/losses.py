@@ -22,8 +22,7 @@ def make_loss(name: str, x: np.ndarray, m: np.ndarray | float = 0.0) -> Loss:
     if name == "squared":
         return Loss()
     if name == "huber":
-        floor = SHARP * float(np.mean(np.abs(x))) or 1.0
-        return Loss(name, max(THRESHOLD * spread(x - m), floor))
+        return Loss(name, max(THRESHOLD * spread(x - m), SHARP * float(np.mean(np.abs(x))) or 1.0))
     mean = float(np.mean(x))
     return Loss(name, max(FLOOR * (min(mean, 1 - mean) if name == "bernoulli" else mean), 1e-9))
 
@@ -64,8 +63,7 @@ def complete(data: Storage) -> Complete:
         x = x - Weighted(x, w, center=data.center).mean_left(np.zeros(data.shape))
     if w is not None:
         even = w / np.median(w[w > 0], overwrite_input=True)
-        np.minimum(even, 1.0, out=even)
-        share = even.mean()
+        share = np.minimum(even, 1.0, out=even).mean()
         x = np.multiply(even, x, out=even)
         x /= share
     found = Dense(x)

@@ -50,8 +50,7 @@ def remainder(R: np.ndarray, observed: np.ndarray) -> tuple[np.ndarray, float] |
 def estimates(R: np.ndarray, observed: np.ndarray, mode: int) -> Iterator[tuple[np.ndarray, float]]:
     """Yield low-rank estimates along one mode, the threshold of the singular values falling; and their freedom."""
     X, known = (np.moveaxis(A, mode, 0).reshape(R.shape[mode], -1) for A in (R, observed))
-    is_long = len(X) > X.shape[1]
-    X, known = (X.T, known.T) if is_long else (X, known)
+    X, known = (X.T, known.T) if (is_long := len(X) > X.shape[1]) else (X, known)
     X, estimate = np.where(known, X, 0.0), np.zeros(X.shape)
     threshold = FALL * np.linalg.norm(X, 2)
     for _ in range(N_THRESHOLDS):

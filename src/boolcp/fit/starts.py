@@ -12,10 +12,10 @@ from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, re
 from boolcp.program.maxcut import DEPENDENT, best_boolean
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import Complete, n_observed
+from boolcp.storage.dense import Complete, Dense, n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
-from boolcp.storage.weighted import Weighted
+from boolcp.storage.weighted import Weighted, full
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 means a noiseless tensor
@@ -31,6 +31,7 @@ N_LONG, N_SHORT = 3, 20  # starts that take them all (not tuned), sweeps of most
 N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
 KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned; turned atoms times all atoms; not tuned
+HEAVY = 2.0  # gain of the best atom in noise of counts, in units of normal noise; by other seeds of bench_losses.py
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
 
@@ -92,11 +93,16 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
     return W
 
 
-def leaves_noise(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> bool:
+def leaves_noise(
+    data: Storage, W: Columns, spec: Spec, rng: np.random.Generator, rates: Weighted | None = None
+) -> bool:
     """Return True if the best atom of the residual gains no more than the best atom of pure noise."""
     if W.loss <= EXACT * data.squared_norm:
         return True
     residual, weight = search_residual(data, W)
+    if rates is not None:  # in standard deviations of each entry; tails are heavy
+        t, v = rates.near(m := full(W.matrices))
+        residual, weight = Dense((t - m) * np.sqrt(np.asarray(v))), 1 / HEAVY
     found = greedy_atom_search(residual, spec, rng)
     gain = 0.0 if found is None else weight * found.descent**2 / found.atom.n_ones
     return gain <= (spec.atom_rank or 1) * noise_gain(data, noise_variance(data, W))
@@ -277,9 +283,8 @@ def observed_start(
     W, fall = start if count == 0 else redraw(best, rng), small_fall(data, best)
     for ridge, n_sweeps in RIDGES:
         W = relax(data, W, max_iter=n_sweeps, tol=1e-5, ridge=ridge, fall=fall)
-    rounded = round_columns(W, spec.modes)
-    found = polish(data, rounded, max_iter=spec.max_iter, tol=max(POLISHED, fall), below=best.loss)
-    return revive(data, found, spec, rng)
+    rounded, tol = round_columns(W, spec.modes), max(POLISHED, fall)
+    return revive(data, polish(data, rounded, max_iter=spec.max_iter, tol=tol, below=best.loss), spec, rng)
 
 
 def tolerance(data: Storage, W: Columns) -> float:
@@ -309,9 +314,7 @@ def redraw(W: Columns, rng: np.random.Generator) -> Columns:
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns with atoms (of many, a few at random) turned to another Boolean mode if the loss falls."""
     for k in np.sort(rng.permutation(W.n_atoms)[: 1 + MAX_TURNED // (W.n_atoms + 1)]):
-        for mode in spec.modes:
-            if mode == W.boolean_mode[k]:
-                continue
+        for mode in (n for n in spec.modes if n != W.boolean_mode[k]):
             factors, modes = [A.copy() for A in W.matrices], W.boolean_mode.copy()
             a = factors[mode][:, k]
             z, _ = best_boolean(a)
@@ -339,8 +342,7 @@ def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator
         found = greedy_atom_search(search_residual(data, best)[0], spec, rng)
         if found is None:
             break
-        longer = oriented(with_atom(best, found), data.nonnegative)
-        W = polish(data, longer, max_iter=spec.max_iter, tol=POLISHED)
+        W = polish(data, oriented(with_atom(best, found), data.nonnegative), max_iter=spec.max_iter, tol=POLISHED)
         if W.loss >= best.loss or W.is_dead().any():
             break
         best = W

@@ -40,14 +40,10 @@ def solve_under_loss(
     data: Weighted, blocks: np.ndarray, mode: int, rule: "partial[np.ndarray]"
 ) -> tuple[np.ndarray, float]:
     """Return the factor and its deviance: least squares first, then sweeps in which rows move if their loss falls."""
-    flat, total = blocks.reshape(len(blocks), -1), np.inf
-    squares = Weighted(data.x, data.w, nonnegative=data.nonnegative)
+    total, squares = np.inf, Weighted(data.x, data.w, nonnegative=data.nonnegative)
     A = rule(*block_equations(squares, squares.weights, mode, blocks), np.zeros((data.shape[mode], len(blocks))))
     for _ in range(N_SWEEPS):
-        t, v = data.near(np.moveaxis(np.tensordot(A, blocks, axes=1), 0, mode))
-        near = Weighted(t, v, nonnegative=data.nonnegative)
-        new = rule(*block_equations(near, near.weights, mode, blocks), A)
-        before, (A, total) = total, data.accepted(A, flat, mode, new)
+        before, (A, total) = total, data.step(A, blocks.reshape(len(blocks), -1), mode, rule)
         if before - total <= 1e-9 * total:
             break
     return A, total

@@ -375,21 +375,21 @@ def enumerate_all(C: Array, certify: bool, is_ratio: bool) -> tuple[Bits, float,
     d = len(C)
     half = d // 2
     low, high = ((np.arange(2**n)[:, None] >> np.arange(n) & 1).astype(float) for n in (half, d - half))
-    n_low, n_high = low.sum(axis=1), high.sum(axis=1)
-    cross, low_values = 2 * low @ C[:half, half:], ((low @ C[:half, :half]) * low).sum(axis=1)
-    high_values = ((high @ C[half:, half:]) * high).sum(axis=1)
+    n_low, n_high = low.sum(axis=1).astype(int), high.sum(axis=1)
+    low_values, high_values = ((A @ B * A).sum(axis=1) for A, B in ((low, C[:half, :half]), (high, C[half:, half:])))
+    left = np.column_stack([2 * low @ C[:half, half:], low_values, np.ones(len(low))])
+    right, shares = np.vstack([high.T, np.ones(len(high)), high_values]), np.arange(half + 1.0)[:, None] + n_high
+    shares = 1 / np.maximum(shares, 1)
 
     def evaluate(rows: NDArray[np.intp]) -> Array:
-        values = cross[rows] @ high.T
-        values += low_values[rows, None]
-        values += high_values
+        values = left[rows] @ right
         if is_ratio:
-            values /= np.maximum(np.add.outer(n_low[rows], n_high), 1)
+            values *= shares[n_low[rows]]
         values[rows == 0, 0] = -np.inf
         return values
 
     margin = 4 * d * EPSILON * np.abs(C).sum()
-    parts = np.split(np.arange(len(low)), range(64, len(low), 64))  # a part of the matrix stays in the cache
+    parts = np.split(np.arange(len(low)), range(16, len(low), 16))  # parts stay in the cache
     largest = np.concatenate([evaluate(rows).max(axis=1) for rows in parts])
     rows = np.flatnonzero(largest >= largest.max() - margin)
     values = evaluate(rows)

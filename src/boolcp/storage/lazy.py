@@ -268,11 +268,9 @@ class LazyWeighted(Lazy):
     def start(self) -> Lazy:
         """The complete tensor of the search: missing entries are zero, others larger to compensate, none far off."""
         x, w, _ = self._sample.T
-        median, middle, size, dtype = np.median(w), np.median(x), np.inf, self.dtype
-        if self.loss.name == "huber":
-            size = CLIPPED * spread(x) or np.inf
-        share = self.n_seen / np.prod(self.shape, dtype=float)
-        scale = share * float(np.minimum(w / median, 1.0).mean())
+        median, middle, dtype = np.median(w), np.median(x), self.dtype
+        size = CLIPPED * spread(x) or np.inf if self.loss.name == "huber" else np.inf
+        scale = self.n_seen / np.prod(self.shape, dtype=float) * float(np.minimum(w / median, 1.0).mean())
 
         def make(x: np.ndarray, w: np.ndarray | None, rows: slice, cut: int) -> Slab:
             even = np.minimum(observed_weights(x, w) / median, 1.0) / scale

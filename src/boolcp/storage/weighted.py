@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
-from boolcp.contractions import CHUNK, gram_product, khatri_rao
+from boolcp.contractions import CHUNK, gram_product, khatri_rao, mttkrp
 from boolcp.result.atoms import BooleanCP
-from boolcp.storage._row_kernels import flip_sums, row_sums
+from boolcp.storage._row_kernels import flip_sums, near_rates, row_sums
 from boolcp.storage.dense import Array, Dense, Equations, quadratic, unfold
 from boolcp.storage.protocol import Decide, Factors, Storage, Tensor
 
@@ -35,21 +35,13 @@ class Loss:
         return ("squared", "huber", "poisson", "bernoulli").index(self.name)
 
     def value(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
-        """Return the loss of each entry."""
-        c = self.scale
-        if self.name == "huber":
-            r = np.abs(x - m)
-            return np.where(r < c, r**2 / 2, c * r - c**2 / 2)
-        if self.name == "poisson":
-            return m - x * log_above(m, c)
-        if self.name == "bernoulli":
-            beyond = np.maximum(m - 1, 0) / c  # no probability: as steep as the parabola of a logarithm
-            return -x * log_above(m, c) - (1 - x) * log_above(1 - m, c) + beyond**2 / 2
-        return (x - m) ** 2 / 2
+        """Return the loss of each entry above that of a perfect mean, half its deviance."""
+        x, means = (np.ascontiguousarray(A, dtype=float).reshape(-1, 1) for A in (x, m))
+        return row_sums(self.kind, self.scale, x, EMPTY, means).reshape(np.shape(m))
 
     def deviance(self, x: np.ndarray, m: np.ndarray) -> np.ndarray:
         """Return twice the loss above a perfect mean's, entry by entry."""
-        return 2 * (self.value(x, m) - self.value(x, x))
+        return 2 * self.value(x, m)
 
     def near(self, x: np.ndarray, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets t and weights v of the squares v (t - m)^2 / 2 that touch the loss at m; v is None if it is 1.
@@ -60,21 +52,15 @@ class Loss:
             return x, None
         if self.name == "huber":
             return m + np.clip(x - m, -self.scale, self.scale), None
-        on = np.maximum(m, self.scale)
-        if self.name == "poisson":
-            v, slope = 1 / on, 1 - x * log_slope(m, self.scale)
-        else:
-            beyond = np.maximum(m - 1, 0) / self.scale
-            v = 1 / (on * np.maximum(1 - m, self.scale)) + (beyond > 0) / self.scale**2
-            slope = (1 - x) * log_slope(1 - m, self.scale) - x * log_slope(m, self.scale) + beyond / self.scale
-        return m - slope / v, v
+        t, v = near_rates(self.kind, self.scale, np.ravel(x), np.ravel(m))
+        return t.reshape(m.shape), v.reshape(m.shape)
 
     def null(self, x: np.ndarray, weights: np.ndarray | None = None) -> float:
         """Return the mean without any atom: 0, or the mean of the data where zero cannot be one."""
         return float(np.average(x, weights=weights)) if self.is_rate else 0.0
 
 
-SQUARES = Loss()
+SQUARES, EMPTY = Loss(), np.zeros((0, 0))  # the latter for weights that are all one
 MAD = 1.4826  # standard deviations of normal noise in its median absolute deviation
 CLIPPED = 5.0  # such standard deviations of the data at which a first fit under Huber's loss cuts them off; not tuned
 ROUNDING = 1e-28  # part of |X|^2 around the mean that counts as none: all entries are equal
@@ -84,17 +70,6 @@ STEPS = (1.0, 0.5, 0.1, 0.02)  # parts of a step that are tried in a row until t
 def spread(x: np.ndarray) -> float:
     """Return the standard deviation of normal noise with the median absolute deviation of x."""
     return MAD * float(np.median(np.abs(x - np.median(x))))
-
-
-def log_above(m: np.ndarray, floor: float) -> np.ndarray:
-    """Return log m, continued below the floor by its parabola."""
-    step = np.minimum(m - floor, 0) / floor
-    return np.log(np.maximum(m, floor)) + step - step**2 / 2
-
-
-def log_slope(m: np.ndarray, floor: float) -> np.ndarray:
-    """Return the derivative of `log_above`."""
-    return np.where(m >= floor, 1 / np.maximum(m, floor), (2 - m / floor) / floor)
 
 
 class Weighted(Array, Storage):
@@ -130,9 +105,8 @@ class Weighted(Array, Storage):
         """The weighted sum of squares around the mean over the `center`, or the deviance of a mean of zero."""
         if self.loss == SQUARES and self.center is None:
             return float(np.vdot(self._array, self.x))
-        found = self.total(np.zeros(self.shape))
-        is_rounding = self.center is not None and found <= ROUNDING * float(np.vdot(self._array, self.x))
-        return 0.0 if is_rounding else found
+        found, least = self.total(np.zeros(self.shape)), ROUNDING * float(np.vdot(self._array, self.x))
+        return 0.0 if self.center is not None and found <= least else found
 
     def total(self, m: np.ndarray) -> float:
         """Return the deviance of means m, and of the mean over the `center` that fits best."""
@@ -144,25 +118,16 @@ class Weighted(Array, Storage):
 
     def rows(self, mode: int) -> tuple[np.ndarray, np.ndarray]:
         """Return the unfoldings of entries and weights, of small data once; the latter is empty if all are one."""
-        if mode in self._rows:
-            return self._rows[mode]
-        rows = unfold(self.x, mode), np.zeros((0, 0)) if self.w is None else unfold(self.w, mode)
-        if self.x.size <= CHUNK:
-            self._rows[mode] = rows
-        return rows
+        rows = self._rows.get(mode) or (unfold(self.x, mode), EMPTY if self.w is None else unfold(self.w, mode))
+        return self._rows.setdefault(mode, rows) if self.x.size <= CHUNK else rows
 
     def near(self, m: np.ndarray) -> tuple[np.ndarray, np.ndarray | None]:
         """Return targets and weights of the squares that touch the loss at means m; the weights are None if all are 1.
 
         With a `center`, the mean of X - W over this mode is no part of m, and is taken from the targets.
         """
-        if self.center is None:
-            t, v = self.loss.near(self.x, m)
-        else:
-            t, v = self.x - self.mean_left(m), None
-        if self.w is None:
-            return t, v
-        return t, self.w if v is None else self.w * v
+        t, v = self.loss.near(self.x, m) if self.center is None else (self.x - self.mean_left(m), None)
+        return t, v if self.w is None else self.w if v is None else self.w * v
 
     def mean_left(self, m: np.ndarray) -> np.ndarray:
         """Return the weighted mean of X - m over the `center`, which stays as a mode of one entry."""
@@ -177,13 +142,9 @@ class Weighted(Array, Storage):
             A = factors[mode]
             return Equations(H, P, self.squared_norm - 2 * float(np.vdot(P, A)) + quadratic(H, A))
         m = full(factors)
-        return Equations(*self.equations_near(m, factors, mode), self.total(m))
-
-    def equations_near(self, m: np.ndarray, factors: Factors, mode: int) -> tuple[np.ndarray, np.ndarray]:
-        """Return H and P of the squares that touch the loss at the means m of factors."""
+        V = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
         t, v = self.near(m)
-        P = np.asarray(Array(t if v is None else v * t).mttkrp(factors, mode), dtype=float)
-        return products(None if v is None else Dense(v), factors, mode), P
+        return Equations(*row_equations(unfold(t, mode), None if v is None else unfold(v, mode), V), self.total(m))
 
     def update(self, factors: Factors, mode: int, decide: Decide) -> tuple[np.ndarray, float, Any]:
         """Return the factor decided for one mode, rows as they were where the loss would rise, the loss, and itself."""
@@ -192,27 +153,29 @@ class Weighted(Array, Storage):
             H, P, before = self.equations(factors, mode)
             A = decide(H, P, old)
             return A, before - 2 * float(np.vdot(P, A - old)) + quadratic(H, A) - quadratic(H, old), self
-        A = decide(*self.equations_near(full(factors), factors, mode), old)
-        blocks = khatri_rao([B for n, B in enumerate(factors) if n != mode]).T
-        return *self.accepted(old, blocks, mode, A), self
+        return *self.step(old, khatri_rao([B for n, B in enumerate(factors) if n != mode]).T, mode, decide), self
 
-    def accepted(self, first: np.ndarray, blocks: np.ndarray, mode: int, A: np.ndarray) -> tuple[np.ndarray, float]:
-        """Return the rows of A that lower the loss, others part of the way or as they were; then the best bit flipped.
+    def step(self, first: np.ndarray, blocks: np.ndarray, mode: int, decide: Decide) -> tuple[np.ndarray, float]:
+        """Return the decided rows that lower the loss, others part of the way or as they were; then one bit flipped.
 
         Squares that touch a loss are no guide for bits: a mean of zero that becomes one costs them far too much.
         """
-        kind, scale, (X, W), V = self.loss.kind, self.loss.scale, self.rows(mode), np.ascontiguousarray(blocks)
-        best, is_bit = np.array(first), np.isin(first, (0, 1)).all(axis=0)
-        lowest, left = row_sums(kind, scale, X, W, first @ V), np.flatnonzero((A != first).any(axis=1))
-        for part in STEPS if len(left) else ():  # over the rows whose loss has not fallen yet
+        (X, W), V = self.rows(mode), np.ascontiguousarray(blocks)
+        how, (t, v) = (self.loss.kind, self.loss.scale, X, W), self.loss.near(X, M := first @ V)
+        A = decide(*row_equations(t, v if not len(W) else W if v is None else v * W, V), first)
+        best, is_bit = np.array(first), ((first == 0) | (first == 1)).all(axis=0)
+        lowest, left = row_sums(*how, M), np.flatnonzero((A != first).any(axis=1))
+        for part in STEPS:  # over the rows whose loss has not fallen yet
+            if not len(left):
+                break
             trial = A[left] if part == 1 else np.where(is_bit, first[left], first[left] + part * (A - first)[left])
-            sums = row_sums(kind, scale, X[left], W[left] if len(W) else W, trial @ V)
+            sums = row_sums(*how, trial @ V, left, lowest[left])
             is_better = sums < lowest[left]
             best[left[is_better]], lowest[left[is_better]] = trial[is_better], sums[is_better]
             left = left[~is_better]
-        bits = np.flatnonzero(is_bit & np.isin(A, (0, 1)).all(axis=0))
+        bits = np.flatnonzero(is_bit & ((A == 0) | (A == 1)).all(axis=0))
         if len(bits):
-            flips = flip_sums(kind, scale, X, W, best @ V, V[bits], np.ascontiguousarray(best[:, bits]))
+            flips = flip_sums(*how, best @ V, V[bits], np.ascontiguousarray(best[:, bits]), lowest)
             best, lowest = with_flips(best, bits, flips, lowest)
         return best, 2 * float(lowest.sum())
 
@@ -239,10 +202,16 @@ def products(weights: Tensor | None, factors: Factors, mode: int) -> np.ndarray:
         return gram_product(factors, mode)
     K = factors[0].shape[1]
     first, second = np.triu_indices(K)
-    pairs = weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode)
     H = np.empty((weights.shape[mode], K, K))
+    pairs = weights.mttkrp([A[:, first] * A[:, second] for A in factors], mode)
     H[:, first, second] = H[:, second, first] = pairs
     return H
+
+
+def row_equations(t: np.ndarray, v: np.ndarray | None, V: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return H and P of rows a that minimize the sum of v (t - aV)^2 for targets (d, c); one H if v is None."""
+    factors = [V.T[:0], V.T]
+    return products(None if v is None else Dense(v), factors, 0), mttkrp(t if v is None else v * t, factors, 0)
 
 
 def full(factors: Sequence[np.ndarray]) -> np.ndarray:
