@@ -14,13 +14,13 @@ import zipfile
 from dataclasses import fields
 from os import PathLike
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, get_args, get_origin, get_type_hints
 
 import numpy as np
 
 from boolcp._version import __version__
 from boolcp.checks import BoolcpWarning
-from boolcp.fit.spec import STAGES, AtomRecord, State
+from boolcp.fit.spec import STAGES, STOP_REASONS, AtomRecord, State
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_unsafe
@@ -111,10 +111,7 @@ class Checkpoint:
         with reading(self.path, "checkpoint"):
             for kind in ("parameters", "data"):
                 check_same(self.path, kind, header[kind], self.identity[kind])
-            every = [W for W in (*state.path, *state.rivals, state.best) if W is not None]
-            shapes = [list(W.shape) if isinstance(W, BooleanCP) else [len(A) for A in W.matrices] for W in every]
-            if any(shape != header["data"]["shape"] for shape in shapes):
-                raise ValueError("its atoms do not fit the shape of the data")
+            check_state(state, first, header["data"]["shape"])
         return state
 
 
@@ -187,9 +184,41 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
                 with archive.open(f"{index}.npy") as member:
                     arrays.append(np.lib.format.read_array(member, allow_pickle=False))
         state = decode(header.pop("state"), arrays)
-        if state.stage not in STAGES:
-            raise ValueError(f"it is at a stage {state.stage!r} that no fit has")
     return header, state
+
+
+def check_state(s: State, first: State, shape: list[int]) -> None:
+    """Raise a ValueError if a fit to data of this shape, which begins with `first`, never has the state `s`."""
+    kind, every = type(first.path[0]), [*s.path, *s.rivals, *[s.best] * (s.best is not None)]
+    is_sound = is_of(s, State) and {type(W) for W in every} == {kind} and all(fits(W, shape) for W in every)
+    is_sound &= s.stage in (STAGES if kind is Columns else ("pursuit", "result")) and min(s.n_done, s.seed) >= 0
+    is_sound &= s.stop_reason in (*STOP_REASONS, *[""] * (s.stage == "pursuit")) and s.result is None
+    if not is_sound or len(s.history) != len(s.path) - 1 or len(s.penalty) not in (0, s.columns.n_atoms):
+        raise ValueError("it holds a state that this fit never has")
+
+
+def is_of(value: Any, kind: Any) -> bool:
+    """Return True if a value, and all that it is made of, has the type that it is declared with."""
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(is_of(part, get_args(kind)[0]) for part in value)
+    if type(value) is kind and kind in (State, AtomRecord, Columns):
+        return all(is_of(getattr(value, name), one) for name, one in get_type_hints(kind).items())
+    return kind is Any or type(value) in (get_args(kind) or (kind,)) or (kind is float and type(value) is int)
+
+
+def fits(W: Columns | BooleanCP, shape: list[int]) -> bool:
+    """Return True if atoms are finite, Boolean along their modes and of a tensor of this shape."""
+    if isinstance(W, BooleanCP):
+        arrays = [W.weights, *(A for atom in W.atoms for A in (atom.factors or [atom.block])), W.data_inner]
+        is_fitting = [W.shape, *(atom.shape for atom in W.atoms)] == [tuple(shape)] * (1 + W.n_atoms)
+        systems = (W.data_inner, W.weights.shape), (W.data_gram, 2 * W.weights.shape)
+        is_fitting &= all(A is None or A.shape == due for A, due in systems)
+        return is_fitting and all(A is None or (A.dtype.kind == "f" and np.isfinite(A).all()) for A in arrays)
+    bits = [np.isin(A[:, W.column_mode == n], (0, 1)) for n, A in enumerate(W.matrices)]
+    is_fitting = [A.shape for A in W.matrices] == [(d, len(W.owner)) for d in shape]
+    is_fitting &= np.unique(W.owner).tolist() == list(range(W.n_atoms)) and W.owner.tolist() == sorted(W.owner)
+    is_fitting &= sum(B.shape[1] for B in bits) == len(W.owner) and all(B.all() for B in bits)
+    return is_fitting and all(np.isfinite(A).all() for A in W.matrices)
 
 
 def is_checkpoint(path: Path) -> bool:

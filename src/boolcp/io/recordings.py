@@ -47,6 +47,12 @@ def read_mne(path: Path) -> Any:
         files = *getattr(recording, "filenames", ()), *(part.fid.name for part in parts if hasattr(part, "fid"))
         for file in files:
             _refuse_link(path, str(file or ""))
+        if not isinstance(recording, list):  # a list of averages is in memory
+            n_times = getattr(recording, "n_times", None) or len(recording.times)
+            n_bytes = 4 * len(recording.ch_names) * n_times * len(getattr(recording, "events", [0]))
+            packed = sum(os.path.getsize(file) for file in {str(path), *map(str, filter(None, files))})
+            refuse_expansion(path, "its content", packed, n_bytes)  # skipped samples count, and take no bytes
+            refuse_too_large(path, "its content", n_bytes, "Read a part of it by MNE (boolcp.interop.from_mne).")
         return from_mne(recording)
 
 
