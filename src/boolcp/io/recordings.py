@@ -59,6 +59,7 @@ def read_mne(path: Path) -> Any:
 def _open_mne(mne: Any, path: Path) -> Any:
     name = path.name.lower()
     if name.endswith((".fif", ".fif.gz")):
+        _check_tags(path)
         kind = mne.what(path)  # judged by its content, not its name
         if kind == "epochs":
             return mne.read_epochs(path, preload=False)
@@ -72,6 +73,20 @@ def _open_mne(mne: Any, path: Path) -> Any:
             _refuse_link(path, link if isinstance(link, str) else "")
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
+
+
+def _check_tags(path: Path) -> None:
+    """Raise a ValueError if a tag of a .fif file leads back, which MNE would follow for ever."""
+    at, after = -1, 0
+    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rb") as file:
+        while after >= 0:
+            if after <= at:
+                raise ValueError("its tags lead back")
+            file.seek(at := after)
+            if len(head := file.read(16)) < 16:
+                return
+            size, following = (int.from_bytes(head[n : n + 4], "big", signed=True) for n in (8, 12))
+            after = at + 16 + size if following == 0 else following
 
 
 def _refuse_link(path: Path, link: str) -> None:
