@@ -243,6 +243,10 @@ def skipping_fif(path):
     path.write_bytes(tags)
 
 
+def circular_fif(path):
+    path.write_bytes(struct.pack(">5i", 100, 31, 4, 0, 0) + struct.pack(">4i", 101, 3, 0, 4))
+
+
 def many_folders(path):
     with zipfile.ZipFile(path, "w") as archive:
         for n in range(5000):
@@ -264,6 +268,7 @@ HARMFUL = {
     ),
     "packed.fif.gz": (compressed_fif, "its content would grow"),
     "skips_raw.fif": (skipping_fif, "its content would grow from"),
+    "circle_raw.fif": (circular_fif, "its tags lead back"),
     "folders.zip": (many_folders, "is not a NeuroTycho recording"),
     "bomb.zip": (zip_bomb, "'ECoG_ch1.mat' would grow from .* to 2.15 GB"),
 }
