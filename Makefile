@@ -53,7 +53,7 @@ test: $(VENV)/dev.stamp
 test-all: $(VENV)/dev.stamp
 	$(BIN)/python $(TESTS) -m "slow or not slow"
 
-# random fits against plain numpy, damaged and forged files, killed fits: half an hour of it, resumed where it stopped
+# random fits against plain numpy, all kinds of fit, storage and damage, damaged files, killed fits: 20 minutes; resumes by fuzz.json
 fuzz: $(VENV)/dev.stamp
 	OPENBLAS_NUM_THREADS=1 $(BIN)/python tests/fuzz.py
 

@@ -1,16 +1,20 @@
-"""Random fits against plain numpy; with tests/fuzz_files.py also damaged and forged files, and fits that are killed.
+"""Random fits against plain numpy; all kinds of fit, storage and damage; damaged and forged files; killed fits.
 
-`make fuzz` runs all of it for half an hour and prints what failed; `tests/test_fuzz.py` runs a short version.
+`make fuzz` runs all of it, or the rest of it, and prints tables; `tests/test_fuzz.py` runs a short version.
 """
 
 import argparse
+import json
+import math
 import os
 import pickle
 import resource
 import sys
 import time
 import warnings
+from collections import Counter
 from functools import reduce
+from pathlib import Path
 
 import naive
 import numpy as np
@@ -18,6 +22,7 @@ import numpy as np
 SEED = 20261116
 MEMORY = 12 * 2**30  # bytes of address space of a case: one that needs more fails by itself
 BATCH = 50  # cases of a forked process
+LEAST = 30  # cases of each kind of fit, of storage and of damage
 
 # Random fits
 
@@ -148,12 +153,17 @@ def check_fit(seed):
     W = fit(X, parameters, **data, callback=steps.append).decomposition_
     assert np.array_equal(X, before), "X was changed"
     assert (pickle.dumps(mask), pickle.dumps(weights)) == (mask_before, weights_before), "mask or weights were changed"
+    errors = [step.relative_error for step in steps if step.stage == "observed"]
+    check_result(W, X, entry_weights(X.shape, mask, weights), parameters, errors)
+
+
+def check_result(W, X, counts, parameters, errors=()):
+    """Compare what a result says with plain numpy; AssertionError if they differ."""
     assert W.n_atoms <= parameters["n_atoms"], "number of atoms"
     check_atoms(W, parameters)
-    counts = entry_weights(X.shape, mask, weights)
     check_signs(W, parameters)
     if W.deviance is not None:
-        check_deviance(W, X, counts, [step.relative_error for step in steps if step.stage == "observed"])
+        check_deviance(W, X, counts, errors)
     elif W.mean is not None:
         check_mean(W, X, counts)
     else:
@@ -174,7 +184,7 @@ def dense(W):
 
 
 def check_atoms(W, parameters):
-    modes = parameters["boolean_modes"]
+    modes = parameters.get("boolean_modes")
     for atom in W.atoms:
         assert atom.z.dtype == bool and atom.z.any(), "bits"
         assert modes is None or atom.mode in modes, "mode"
@@ -240,7 +250,7 @@ def check_numbers(W, X, counts, parameters):
     assert abs(W.explained() - (1 - loss / norm2)) < tol, f"explained {W.explained()} instead of {1 - loss / norm2}"
     assert loss <= norm2 * (1 + tol), "worse than zero"
     assert np.allclose(W.explained_alone(), inner**2 / np.where(sizes > 0, sizes, 1.0) / norm2, atol=tol), "shares"
-    if (counts == 1).all() and parameters["refine"]:
+    if (counts == 1).all() and parameters.get("refine", True):
         check_certificates(W, X, total, atoms)
 
 
@@ -307,28 +317,61 @@ def run_cases(check, seeds, end=np.inf):
 
 
 def main():
-    """Run each part for its share of the time, in forked processes that may crash; print what failed."""
-    import fuzz_files
+    """Run all parts, in forked processes that may crash, from where the last run ended; print failures and tables."""
+    from fuzz_files import DAMAGE, check_damaged, check_forged, check_kill, file_names
+    from fuzz_grid import DAMAGE as OF_DATA
+    from fuzz_grid import FITS, STORAGES, check_cell
 
     parser = argparse.ArgumentParser()
     parser.add_argument("--first", type=int, default=0, help="the first case: another one runs other cases")
-    parser.add_argument("--seconds", type=float, default=1800.0, help="time for all of it, about")
+    parser.add_argument("--seconds", type=float, default=np.inf, help="time for this run; the next one resumes")
+    parser.add_argument("--state", type=Path, default=Path("fuzz.json"), help="what has been done")
     args = parser.parse_args()
-    shares = {fuzz_files.check_kill: 0.2, fuzz_files.check_flipped: 0.2, fuzz_files.check_forged: 0.2, check_fit: 0.4}
-    n_failed = 0
-    for check, share in shares.items():
-        run_cases(check, range(args.first, args.first + 3))  # what the forked processes share: modules, files
-        end, seed, done = time.monotonic() + share * args.seconds, args.first, 0
-        while time.monotonic() < end:
+    kinds = {check_cell: [list(FITS), STORAGES, OF_DATA], check_damaged: [file_names(), DAMAGE]}
+    parts = {check: LEAST * math.prod(map(len, lists)) for check, lists in kinds.items()}
+    parts |= {check_forged: 600, check_kill: 60, check_fit: 10_000}
+    state = json.loads(args.state.read_text()) if args.state.exists() else {"first": args.first}
+    first, end = state["first"], time.monotonic() + args.seconds
+    for check, count in parts.items():
+        known = state.setdefault(check.__name__, {"done": 0, "failed": {}, "seconds": 0.0})
+        run_cases(check, range(first, first + 3))  # what the forked processes share: modules, files
+        while known["done"] < count and time.monotonic() < end:
+            seeds = range(first + known["done"], first + min(known["done"] + BATCH, count))
+            begin = time.monotonic()
             try:
-                count, failed = run_forked(run_cases, check, range(seed, seed + BATCH), end)
+                done, failed = run_forked(run_cases, check, seeds)
             except AssertionError as error:
-                count, failed = BATCH, {seed: f"{error} in one of the cases up to {seed + BATCH - 1}"}
-            seed, done, n_failed = seed + BATCH, done + count, n_failed + len(failed)
-            for at, text in failed.items():
-                print(f"{check.__name__} {at}: {text}", flush=True)
-        print(f"{check.__name__}: {done} cases", flush=True)
-    sys.exit(bool(n_failed))
+                done, failed = len(seeds), {seeds[0]: f"{error} in one of the cases up to {seeds[-1]}"}
+            known["done"], known["seconds"] = known["done"] + done, known["seconds"] + time.monotonic() - begin
+            known["failed"] |= {str(seed): text for seed, text in failed.items()}
+            args.state.write_text(json.dumps(state))
+            for seed, text in failed.items():
+                print(f"{check.__name__} {seed}: {text}", flush=True)
+    show(state, kinds)
+    sys.exit(any(state[check.__name__]["failed"] for check in parts))
+
+
+def show(state, kinds):
+    """Print the tables of what was run: cases and failures, of kinds of fit and storage, or of files and damage."""
+    print("| part | cases | failed | seconds |\n| --- | --- | --- | --- |")
+    for name, known in state.items():
+        if name != "first":
+            print(f"| {name} | {known['done']} | {len(known['failed'])} | {known['seconds']:.0f} |")
+    for check, (rows, columns, *others) in kinds.items():
+        known = state[check.__name__]
+        cells = [tuple(cell_of(seed, rows, columns)) for seed in range(state["first"], state["first"] + known["done"])]
+        cases = Counter(cells)
+        failed = Counter(tuple(cell_of(int(seed), rows, columns)) for seed in known["failed"])
+        each = f", each as often with {', '.join(others[0])}" if others else ""
+        print(f"\n{check.__name__}: cases, failures{each}\n\n| | {' | '.join(columns)} |")
+        print(f"|{' --- |' * (len(columns) + 1)}")
+        for row in rows:
+            print(f"| {row} | {' | '.join(f'{cases[row, c]}, {failed[row, c]}' for c in columns)} |")
+
+
+def cell_of(seed, *lists):
+    """Return one entry of each list: all combinations come one after another."""
+    return [each[seed // math.prod(map(len, lists[:n])) % len(each)] for n, each in enumerate(lists)]
 
 
 if __name__ == "__main__":

@@ -1,28 +1,31 @@
-"""Files with flipped bytes and forged content, and fits that are killed: cases of tests/fuzz.py."""
+"""Files that are damaged or forged, and fits that are killed: cases of tests/fuzz.py."""
 
+import datetime
 import io
-import json
 import os
 import shutil
 import signal
 import tempfile
 import time
 import warnings
+import zipfile
 from functools import cache
 from pathlib import Path
 
 import numpy as np
+from fuzz import cell_of
+
+from boolcp.io import limits
 
 SEED = 20261116
 SECONDS = 30  # of the processor: a file that takes longer to be refused is a failure
-JUNK = [None, True, -1, 0, 5, 1e300, float("nan"), float("inf"), "", "x", "\x00", [], {}, [1, "a"], [[1], [2, 3]]]
-JUNK += [{"array": 0}, {"array": 10**6}, {"array": -1}, {"type": "State", "parts": {}}, {"tuple": 3}, {"dict": []}]
-JUNK += [{"dense": {"array": 0}}]
+JUNK = [b"", "x", -1, 5, np.nan, 1e300, np.zeros(3), "[]", "{}", '{"n": null}', '[["a", 1], 2]', "null"]
 
 
 @cache
 def folder():
     """Return a folder of one sound file of each format, a result and a checkpoint."""
+    limits.SECONDS = 5  # for the child that looks at a file first
     place = Path(tempfile.mkdtemp(prefix="boolcp-fuzz-"))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -67,10 +70,38 @@ def write_files(place):
     mne.EpochsArray(X * 1e-6, info, verbose="ERROR").save(place / "a-epo.fif", verbose="ERROR")
     options = {"sfreq": 100, "ch_names": list("abcdef"), "events": np.array([[2, 1]])}
     pybv.write_brainvision(data=X[:, :, 0], **options, fname_base="a", folder_out=str(place))
+    (place / "events.tsv").write_text("onset\tduration\ttrial_type\n0.01\t0.02\tgo\n0.05\tn/a\tstop\n")  # of BIDS
+    write_recordings(place, X)
     (place / "trials.csv").write_text("trial,condition\n" + "\n".join(f"{n},c{n % 2}" for n in range(8)))
     model = BMP(2, random_state=0)
     save(model.fit(X, checkpoint=place / "done.checkpoint"), place / "result.nc", data=X)
     model.fit(X, checkpoint=place / "begun.checkpoint", callback=lambda progress: progress.stage == "search")
+
+
+def write_recordings(place, X):
+    """Write an .nwb file with trials and units, and a NeuroTycho recording as a zip."""
+    import pynwb
+    import scipy.io
+    from pynwb.ecephys import ElectricalSeries
+
+    begin = datetime.datetime(2020, 1, 1, tzinfo=datetime.UTC)
+    file = pynwb.NWBFile(session_description="x", identifier="x", session_start_time=begin)
+    group = file.create_electrode_group("g", "probe", "V1", file.create_device("probe"))
+    for n in range(len(X)):
+        file.add_electrode(x=1.0 * n, y=2.0, z=0.0, location="V1", group=group)
+    region = file.create_electrode_table_region(list(range(len(X))), "all")
+    file.add_acquisition(ElectricalSeries(name="lfp", data=X[:, :, 0].T, electrodes=region, rate=10.0))
+    file.add_trial(start_time=0.0, stop_time=0.3)
+    file.add_unit(spike_times=np.arange(5) / 9)
+    with pynwb.NWBHDF5IO(place / "a.nwb", "w") as target:
+        target.write(file)
+    members = {f"ECoG_ch{n + 1}": {"data": row[None]} for n, row in enumerate(X[:, :, 0])}
+    members["ECoGTime"] = {"ECoGTime": np.arange(X.shape[1])[None] / 100}
+    members["Condition"] = {"ConditionLabel": np.array([["A-Start", "A-End"]], object), "ConditionIndex": [[1.0, 5.0]]}
+    with zipfile.ZipFile(place / "rec.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, content in members.items():
+            scipy.io.savemat(buffer := io.BytesIO(), content)
+            archive.writestr(f"S1/{name}.mat", buffer.getvalue())
 
 
 def read(path):
@@ -88,6 +119,10 @@ def read(path):
         return W.summary(), W._repr_html_(), W.to_tensor(), W.to_xarray()
     if path.suffix == ".csv":
         return open_tensor(folder() / "a.nc", trials=path)
+    if path.suffix == ".tsv":
+        return open_tensor(folder() / "a_raw.fif", trials=path)
+    if path.suffix == ".nwb":
+        open_tensor(path, bin_ms=50)
     path = path.with_suffix(".vhdr") if path.suffix in (".vmrk", ".eeg") else path
     return open_tensor(path)
 
@@ -120,14 +155,35 @@ def give_up(number, frame):
     raise TimeoutError(f"after {SECONDS} s of the processor")
 
 
-def check_flipped(seed):
-    """Read a file with one to three flipped bits."""
-    names = sorted(path.name for path in folder().iterdir() if path.suffix != ".previous")
-    rng = np.random.default_rng([SEED, 1, seed])
-    name = names[seed % len(names)]
+DAMAGE = ("flipped", "cut", "zeroed", "numbers", "exchanged")
+
+
+def file_names():
+    """Return the names of the sound files."""
+    return sorted(path.name for path in folder().iterdir() if path.suffix != ".previous")
+
+
+def check_damaged(seed):
+    """Read a file with one to three flipped bits, cut off, with zeros or large numbers, or one of another kind."""
+    rng, names = np.random.default_rng([SEED, 1, seed]), file_names()
+    name, how = cell_of(seed, names, DAMAGE)
     content = bytearray((folder() / name).read_bytes())
-    for place in rng.integers(len(content), size=rng.integers(1, 4)):
-        content[place] ^= 1 << int(rng.integers(8))
+    start, stop = sorted(rng.integers(len(content), size=2))
+    if how == "flipped":
+        for place in rng.integers(len(content), size=rng.integers(1, 4)):
+            content[place] ^= 1 << int(rng.integers(8))
+    elif how == "cut":
+        del content[start:]
+    elif how == "zeroed":
+        content[start:stop] = bytes(stop - start)
+    elif how == "numbers":  # sizes and places mostly stand at multiples of four
+        for place in 4 * rng.integers(min(len(content), 4000) // 4, size=rng.integers(1, 4)):
+            junk = int(rng.choice([0, 2**31 - 1, 2**32 - 1, 2**20, 10**9])).to_bytes(
+                4, str(rng.choice(["big", "little"]))
+            )
+            content[place : place + 4] = junk
+    else:
+        content = (folder() / rng.choice([other for other in names if other != name])).read_bytes()
     assert_read_or_refused(bytes(content), name)
 
 
@@ -135,75 +191,34 @@ def check_flipped(seed):
 
 
 def check_forged(seed):
-    """Read a result in which one or two things were replaced."""
-    rng = np.random.default_rng([SEED, 3, seed])
-    content = (folder() / "result.nc").read_bytes()
-    for _ in range(rng.integers(1, 3)):
-        content = forge_result(content, rng)
-    assert_read_or_refused(content, "result.nc")
-
-
-def forge_result(content, rng):
-    """Replace an attribute or a variable of a result."""
+    """Read a result in which one or two attributes or variables were replaced."""
     import h5py
 
-    buffer = io.BytesIO(content)
+    rng = np.random.default_rng([SEED, 3, seed])
+    buffer = io.BytesIO((folder() / "result.nc").read_bytes())
     with h5py.File(buffer, "r+") as file:
-        if rng.random() < 0.5:
+        for _ in range(rng.integers(1, 3)):
             name = str(rng.choice(sorted(file.attrs)))
-            value = file.attrs[name]
-            if name in ("provenance", "names", "dims"):
-                value = json.dumps(spoiled(json.loads(value), rng))
-            else:
-                value = [b"", "x", -1, 5, np.nan, 1e300, np.zeros(3), "[]"][rng.integers(8)]
-            file.attrs[name] = value
-        else:
+            if rng.random() < 0.5:
+                file.attrs[name] = JUNK[rng.integers(len(JUNK))]
+                continue
             name = str(rng.choice(sorted(name for name in file if isinstance(file[name], h5py.Dataset))))
-            forge_variable(file, name, rng)
-    return buffer.getvalue()
-
-
-def forge_variable(file, name, rng):
-    values = file[name][()]
-    kind = rng.integers(6)
-    if kind == 0 or values.dtype.kind not in "fiu":
-        del file[name]
-    elif kind < 4 and values.ndim:
-        flat = values.reshape(-1).copy()
-        junk = [0, -1, 7, 1] if values.dtype.kind in "iu" else [np.nan, np.inf, -1.0, 5.0, 0.5, 1e30, 0.0]
-        flat[rng.random(len(flat)) < rng.choice([0.1, 1.0])] = rng.choice(junk)
-        file[name][...] = flat.reshape(values.shape)
-    else:
-        dimension = file[name].attrs.get("_Netcdf4Dimid")
-        del file[name]
-        file[name] = [values.astype("S8"), values[..., :-1] if values.ndim else 3, np.float64(2.0)][rng.integers(3)]
-        if dimension is not None:
-            file[name].attrs["_Netcdf4Dimid"] = dimension
-
-
-def spoiled(tree, rng):
-    """Return a tree of JSON in which one node is replaced or removed."""
-    places = []
-
-    def walk(node, way):
-        items = node.items() if isinstance(node, dict) else enumerate(node) if isinstance(node, list) else ()
-        for key, value in items:
-            places.append((*way, key))
-            walk(value, (*way, key))
-
-    walk(tree, ())
-    if not places:
-        return JUNK[rng.integers(len(JUNK))]
-    tree = json.loads(json.dumps(tree))
-    *way, key = places[rng.integers(len(places))]
-    node = tree
-    for step in way:
-        node = node[step]
-    if rng.random() < 0.2:
-        del node[key]
-    else:
-        node[key] = JUNK[rng.integers(len(JUNK))]
-    return tree
+            values, dimension = file[name][()], file[name].attrs.get("_Netcdf4Dimid")
+            flat = np.ravel(values).copy()
+            if values.dtype.kind in "fiu":
+                junk = [0, -1, 7, 1] if values.dtype.kind in "iu" else [np.nan, np.inf, -1.0, 5.0, 0.5, 1e30, 0.0]
+                flat[rng.random(len(flat)) < rng.choice([0.1, 1.0])] = rng.choice(junk)
+            others = [
+                values.astype("S8"),
+                values[..., :-1] if values.ndim else 3,
+                2.0,
+                *[flat.reshape(values.shape)] * 3,
+            ]
+            del file[name]
+            if (kind := rng.integers(1 + len(others))) < len(others):
+                file[name] = others[kind]
+                file[name].attrs.update({} if dimension is None else {"_Netcdf4Dimid": dimension})
+    assert_read_or_refused(buffer.getvalue(), "result.nc")
 
 
 # Kills

@@ -15,7 +15,7 @@ def test_random_fits_agree_with_plain_numpy():
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("check", "count"),
-    [(fuzz_files.check_flipped, 170), (fuzz_files.check_forged, 150), (fuzz_files.check_kill, 5)],
+    [(fuzz_files.check_damaged, 170), (fuzz_files.check_forged, 150), (fuzz_files.check_kill, 5)],
     ids=["flipped", "forged", "killed"],
 )
 def test_files_are_read_or_refused_and_killed_fits_resume(check, count):
@@ -29,7 +29,7 @@ def test_a_few_random_fits_agree_with_plain_numpy():
 
 
 def test_a_few_damaged_and_forged_files_are_read_or_refused():
-    for check in (fuzz_files.check_flipped, fuzz_files.check_forged):
+    for check in (fuzz_files.check_damaged, fuzz_files.check_forged):
         assert fuzz.run_cases(check, range(20_000, 20_020)) == (20, {})
 
 

@@ -95,6 +95,16 @@ def test_messages_name_extras_that_exist():
         assert set(named) <= extras, path
 
 
+@pytest.mark.parametrize("package", ["pandas", "h5py", "xarray"])
+def test_a_missing_package_is_named_with_its_extra(package, tmp_path):
+    """Also one that only a package of the extra needs; a fit needs none."""
+    code = "import sys; from importlib.machinery import PathFinder as P; find = P.find_spec.__func__\n"
+    code += f"P.find_spec = classmethod(lambda c, n, *a: None if n.split('.')[0] == '{package}' else find(c, n, *a))\n"
+    code += f"import boolcp; W = boolcp.decompose([[1, 2], [3, 4.5]], 1); W.save({str(tmp_path / 'W.nc')!r})"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert f"package '{package}', which is not installed: pip install 'boolcp[files]'" in found.stderr
+
+
 def test_a_fit_needs_no_sysconf():
     """Windows has none."""
     code = "import os, psutil, sklearn, joblib; del os.sysconf; import boolcp; "

@@ -247,13 +247,14 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         shared |= W.parameters or {}
         self.decomposition_ = W = replace(finished(W), trust=trust, undetermined=empty, parameters=shared)
         self.history_, self.n_iter_ = state.history, len(state.history)
+        self.path_: tuple[BooleanCP, ...] = ()  # Ctrl-C may come before there is one
+        self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
+        self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
         with one_thread():
             self.path_ = tuple(map(finished, path_of(fit, state)))
         checks.warn_of_fit(W, n_observed(data), is_zero=state.stop_reason == "zero")
         if any((poor := degeneracy(W)).reasons):
             checks.warn_degenerate(poor.faults, poor.score)
-        self.stop_reason_, self.n_passes_ = STOP_REASONS[state.stop_reason], data.n_passes
-        self.converged_ = state.stop_reason in ("n_atoms", "explained", "zero")
         if state.stop_reason == "interrupted":
             raise KeyboardInterrupt(f"the fit has kept the {W.n_atoms} atoms found so far (decomposition_)")
         return self

@@ -14,17 +14,18 @@ import psutil
 from threadpoolctl import ThreadpoolController
 
 UNITS = {"": 1, "k": 10**3, "m": 10**6, "g": 10**9, "t": 10**12, "ki": 2**10, "mi": 2**20, "gi": 2**30, "ti": 2**40}
+NEEDS = {"h5netcdf": ["h5py"], "pymatreader": ["h5py"]}  # what they import when they are used
 BIG = 2**24  # entries of a tensor from which a pass over it uses several threads; not tuned
 
 
 def load_extra(module: str, extra: str) -> Any:
     """Return the imported module, or raise an ImportError that says what to install."""
     try:
+        for needed in NEEDS.get(module, ()):
+            importlib.import_module(needed)
         return importlib.import_module(module)
-    except ImportError as error:
-        package = module.partition(".")[0]
-        if error.name is not None and error.name.partition(".")[0] != package:
-            raise
+    except ModuleNotFoundError as error:  # of the module, or of one that it needs
+        package = (error.name or module).partition(".")[0]
         install = f"'boolcp[{extra}]'" if extra else package
         message = f"This needs the package {package!r}, which is not installed: pip install {install}."
         raise ImportError(message, name=package) from None

@@ -347,6 +347,29 @@ def test_a_file_of_another_version_or_without_a_state_is_refused(changes, text, 
         assert_identical(BMP.resume(path, X), BMP(2, random_state=0).fit(X))
 
 
+@pytest.mark.parametrize("rank", [1, "block"])
+@pytest.mark.parametrize(
+    ("part", "value"),
+    [
+        ("path", []),
+        ("path", [None]),
+        ("n_done", -1),
+        ("best", 3),
+        ("stop_reason", "x"),
+        ("stage", "ridge"),
+        ("seed", "a"),
+    ],
+)
+def test_a_state_that_no_fit_has_is_refused(part, value, rank, tmp_path):
+    X, path = tensor(), tmp_path / "fit.npz"
+    BMP(2, atom_rank=rank, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
+    with zipfile.ZipFile(path) as archive:
+        state = json.loads(archive.read("checkpoint.json"))["state"]
+    rewritten(path, state={"kind": "State", "parts": state["parts"] | {part: value}})
+    with pytest.raises(FileError, match=r"fit\.npz"):
+        BMP.resume(path, X)
+
+
 def test_two_fits_never_share_a_checkpoint(tmp_path):
     X, path = tensor(), tmp_path / "fit.npz"
     with locked(path), pytest.raises(FileError, match="in use by another run"):
@@ -425,6 +448,48 @@ def test_ctrl_c_in_the_middle_of_a_step_keeps_the_atoms_found_so_far(stage, nois
         sys.setprofile(None)
     assert 0 < model.decomposition_.n_atoms <= 3 and 0 < model.decomposition_.explained() < 1
     assert "Ctrl-C" in model.stop_reason_ and not model.converged_
+
+
+def test_ctrl_c_after_the_last_step_leaves_no_half_of_a_model():
+    def interrupt(frame, event, argument):
+        if event == "call" and frame.f_code.co_name == "path_of":
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    model = BMP(2, random_state=0)
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            model.fit(tensor())
+    finally:
+        sys.setprofile(None)
+    assert model.decomposition_.n_atoms == 2 and model.converged_ and model.path_ == () and model.n_passes_ == 0
+
+
+@pytest.mark.slow
+def test_a_cluster_whose_workers_die_gives_the_same_bits_or_says_so(tmp_path, monkeypatch):
+    distributed, da = pytest.importorskip("distributed"), pytest.importorskip("dask.array")
+    X = da.from_array(tensor((30, 24, 36)), chunks=(10, 24, 36))
+    options = {"dtype": float, "meta": np.empty((0, 0, 0))}
+
+    def die(block, place, n):
+        if len(os.listdir(place)) < n:
+            Path(place, str(os.getpid())).touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return block
+
+    whole = BMP(2, random_state=0, max_memory=10**6).fit(X)
+    cluster = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with distributed.Client(**cluster) as client:
+        killed = BMP(2, random_state=0, max_memory=10**6).fit(X.map_blocks(die, str(tmp_path), 1, **options))
+        assert len(list(tmp_path.iterdir())) > 0 < killed.n_passes_
+        assert [a.z.tolist() for a in killed.decomposition_.atoms] == [a.z.tolist() for a in whole.decomposition_.atoms]
+        with pytest.raises(RuntimeError, match=r"cluster of dask failed while it read X .KilledWorker"):
+            BMP(2, random_state=0).fit(X.map_blocks(die, str(tmp_path), 99, **options))
+        monkeypatch.setattr("boolcp.storage.sources.PATIENCE", 1)
+        client.cluster.scale(0)
+        with pytest.raises(RuntimeError, match="it has had no worker for 1 s"):
+            BMP(2, random_state=0).fit(X)
 
 
 @pytest.mark.parametrize("is_chosen", [False, True])

@@ -101,6 +101,7 @@ MALFORMED = {
     "unknown ending": (lambda d: write_bytes(d / "data.xyz", b"1"), {}, "not a known format"),
     "pickle": (lambda d: write_bytes(d / "data.pkl", pickle.dumps(CUBE)), {}, "never read"),
     "truncated npy": (lambda d: truncated(npy(d)), {}, "not a readable .npy"),
+    "npz named npy": (lambda d: npz(d, a=CUBE).rename(d / "data.npy"), {}, "not a readable .npy"),
     "npy of objects": (lambda d: npy(d, np.array([["a", 1]], dtype=object)), {}, "Python objects"),
     "complex npy": (lambda d: npy(d, CUBE * 1j), {}, "complex"),
     "npy without entries": (lambda d: npy(d, np.ones((0, 3))), {}, "is empty"),

@@ -20,7 +20,7 @@ import numpy as np
 
 from boolcp._version import __version__
 from boolcp.checks import BoolcpWarning
-from boolcp.fit.spec import STAGES, AtomRecord, State
+from boolcp.fit.spec import STAGES, STOP_REASONS, AtomRecord, State
 from boolcp.io.atomic import check_free, replacing
 from boolcp.io.errors import FileError, reading
 from boolcp.io.limits import refuse_unsafe
@@ -112,10 +112,7 @@ class Checkpoint:
         with reading(self.path, "checkpoint"):
             for kind in ("parameters", "data"):
                 check_same(self.path, kind, header[kind], self.identity[kind])
-            every = [W for W in (*state.path, *state.rivals, state.best) if W is not None]
-            shapes = [list(W.shape) if isinstance(W, BooleanCP) else [len(A) for A in W.matrices] for W in every]
-            if any(shape != header["data"]["shape"] for shape in shapes):
-                raise ValueError("its atoms do not fit the shape of the data")
+            check_state(state, first, header["data"]["shape"])
         return state
 
 
@@ -188,9 +185,17 @@ def read_archive(path: Path) -> tuple[dict[str, Any], State]:
                 with archive.open(f"{index}.npy") as member:
                     arrays.append(np.lib.format.read_array(member, allow_pickle=False))
         state = decode(header.pop("state"), arrays)
-        if state.stage not in STAGES:
-            raise ValueError(f"it is at a stage {state.stage!r} that no fit has")
     return header, state
+
+
+def check_state(s: State, first: State, shape: list[int]) -> None:
+    """Raise a ValueError if a fit to data of this shape, which begins with `first`, never has the state `s`."""
+    kind, every = type(first.path[0]), [*s.path, *s.rivals, *[s.best] * (s.best is not None)]
+    shapes = [list(W.shape) if isinstance(W, BooleanCP) else [len(A) for A in W.matrices] for W in every]
+    is_sound = {type(W) for W in every} == {kind} and all(one == shape for one in shapes)
+    is_sound &= s.stage in (STAGES if kind is Columns else ("pursuit", "result")) and s.n_done >= 0
+    if not is_sound or len(s.history) != len(s.path) - 1 or s.stop_reason not in (*STOP_REASONS, ""):
+        raise ValueError("it holds a state that this fit never has")
 
 
 def is_checkpoint(path: Path) -> bool:

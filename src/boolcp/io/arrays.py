@@ -137,7 +137,7 @@ def label(X: Any, path: Any, dims: Any, sampling_rate: float | None, name: str |
 def read_npy(path: Path) -> NamedArrays:
     """Return the one array of a .npy file, as a memory map."""
     with reading(path, ".npy file"):
-        array = np.load(path, mmap_mode="r", allow_pickle=False)
+        array = npy_format.open_memmap(path, mode="r")  # np.load opens .npz as well
     table = {"array": _variable(array.shape, array.dtype)}
     return NamedArrays(path, table, lambda name: np.asarray(array), lambda name: Source(array).lazy(), is_mapped=True)
 

@@ -59,8 +59,9 @@ def look_at_hdf5(path):
                     sizes = item.id.get_storage_size(), item.nbytes or 0
                     table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
                 refuse_packed(shown, item)
-                if item.dtype.hasobject and item.shape:
-                    refuse_shared(name, (item[n : n + N_TEXTS] for n in range(0, len(item), N_TEXTS)), path)
+                if item.dtype.hasobject and item.shape is not None:  # all is read: damaged, one text reads for ever
+                    some = (item[n : n + N_TEXTS] for n in range(0, len(item), N_TEXTS)) if item.shape else [item[()]]
+                    refuse_shared(name, some, path)
                 is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
                 for reference in np.ravel(np.asarray(item[()], dtype=object)) if is_cell else ():
                     found = file[reference] if reference else item

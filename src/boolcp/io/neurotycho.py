@@ -1,5 +1,6 @@
 """NeuroTycho recordings: a folder or zip of sessions, each with one MATLAB file per channel."""
 
+import os
 import re
 import shutil
 import tempfile
@@ -197,18 +198,26 @@ def find_sessions(path: Path, root: Any) -> list[Session]:
     return sorted(sessions, key=lambda item: [int(n) for n in re.findall(r"\d+", item.name)] or [0])
 
 
-def _walk(folder: Any, depth: int) -> Iterator[Session]:
-    """Yield the sessions in a folder and below it."""
-    files = {item.name.lower(): item for item in folder.iterdir()}
-    matches = [(CHANNEL.fullmatch(name), item) for name, item in files.items()]
-    channels = dict(sorted((int(match[1]), item) for match, item in matches if match))
-    if channels:
-        times = files.get("ecogtime.mat", files.get("ecog_time.mat"))
-        electrodes = next((files[name] for name in sorted(files) if MAP.fullmatch(name)), None)
-        yield Session(folder.name or "recording", channels, times, files.get("condition.mat"), electrodes)
-    for name, item in sorted(files.items()) if depth else ():
-        if item.is_dir() and not name.startswith((".", "__macosx")):
-            yield from _walk(item, depth - 1)
+def _walk(root: Any, depth: int) -> Iterator[Session]:
+    """Yield the sessions in a folder or zip and below it."""
+    folders: dict[tuple[str, ...], dict[str, File]] = {}
+    if isinstance(root, zipfile.Path):  # listed once: to look into each folder takes the square of their number
+        for name in root.root.namelist():
+            *parts, last = name.split("/")
+            folders.setdefault(tuple(parts), {})[last.lower()] = zipfile.Path(root.root, name)
+    for here, inner, names in () if folders else os.walk(root, followlinks=True):
+        place = Path(here).relative_to(root).parts
+        inner[:] = inner if len(place) < depth else []
+        folders[place] = {name.lower(): Path(here, name) for name in names}
+    for place, files in sorted(folders.items()):
+        matches = [(CHANNEL.fullmatch(name), item) for name, item in files.items()]
+        channels = dict(sorted((int(match[1]), item) for match, item in matches if match))
+        is_hidden = any(part.lower().startswith((".", "__macosx")) for part in place)
+        if channels and not is_hidden and len(place) <= depth:
+            times = files.get("ecogtime.mat", files.get("ecog_time.mat"))
+            electrodes = next((files[name] for name in sorted(files) if MAP.fullmatch(name)), None)
+            name = place[-1] if place else root.name or "recording"
+            yield Session(name, channels, times, files.get("condition.mat"), electrodes)
 
 
 def _choose_session(path: Path, sessions: list[Session], wanted: Any) -> list[Session]:

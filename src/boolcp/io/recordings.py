@@ -47,12 +47,19 @@ def read_mne(path: Path) -> Any:
         files = *getattr(recording, "filenames", ()), *(part.fid.name for part in parts if hasattr(part, "fid"))
         for file in files:
             _refuse_link(path, str(file or ""))
+        if not isinstance(recording, list):  # a list of averages is in memory
+            n_times = getattr(recording, "n_times", None) or len(recording.times)
+            n_bytes = 4 * len(recording.ch_names) * n_times * len(getattr(recording, "events", [0]))
+            packed = sum(os.path.getsize(file) for file in {str(path), *map(str, filter(None, files))})
+            refuse_expansion(path, "its content", packed, n_bytes)  # skipped samples count, and take no bytes
+            refuse_too_large(path, "its content", n_bytes, "Read a part of it by MNE (boolcp.interop.from_mne).")
         return from_mne(recording)
 
 
 def _open_mne(mne: Any, path: Path) -> Any:
     name = path.name.lower()
     if name.endswith((".fif", ".fif.gz")):
+        _check_tags(path)
         kind = mne.what(path)  # judged by its content, not its name
         if kind == "epochs":
             return mne.read_epochs(path, preload=False)
@@ -66,6 +73,20 @@ def _open_mne(mne: Any, path: Path) -> Any:
             _refuse_link(path, link if isinstance(link, str) else "")
             return mne.read_epochs_eeglab(path)
     return mne.io.read_raw(path)
+
+
+def _check_tags(path: Path) -> None:
+    """Raise a ValueError if a tag of a .fif file leads back, which MNE would follow for ever."""
+    at, after = -1, 0
+    with (gzip.open if path.name.lower().endswith(".gz") else open)(path, "rb") as file:
+        while after >= 0:
+            if after <= at:
+                raise ValueError("its tags lead back")
+            file.seek(at := after)
+            if len(head := file.read(16)) < 16:
+                return
+            size, following = (int.from_bytes(head[n : n + 4], "big", signed=True) for n in (8, 12))
+            after = at + 16 + size if following == 0 else following
 
 
 def _refuse_link(path: Path, link: str) -> None:

@@ -21,6 +21,7 @@ from boolcp.system import check_memory, load_extra, one_thread, shared_thread
 BLOCK = 64_000_000  # bytes of a slab at most, unless a chunk has more; by bench_scale.py
 N_COPIES = 4  # arrays as large as a slab that each thread of a pass holds; not tuned
 SPLIT = 4  # answers that are added at a time; not tuned
+PATIENCE = 30  # seconds between two looks at a cluster that does not answer: without workers at both, it is lost
 SHORT_RUN = 1024  # bytes of a file that follow each other in a slab, or each slab reads nearly all of the file
 ORIGINS: WeakValueDictionary[str, Any] = WeakValueDictionary()  # files of the dask arrays that `Source.lazy` made
 
@@ -165,7 +166,7 @@ class Source:
             answers = [dask.delayed(merge, pure=False)(part, (*how, None)) for part in parts]
         self.n_passes += 1
         with one_thread():
-            *found, checksum = dask.compute(answers[0])[0]
+            *found, checksum = computed(answers[0])
         self._checksum = checksum if self._checksum is None else self._checksum
         if checksum != self._checksum:
             text = "X has changed since it was first read in this fit: another program may be writing to it, or it is"
@@ -197,6 +198,28 @@ class Source:
         X = load_extra("dask.array", "dask").from_array(self.array, chunks=chunks, asarray=False, name=False)
         ORIGINS[X.name] = self.array  # a Source of this dask array then reads the file itself
         return X
+
+
+def computed(part: Any) -> Any:
+    """Return a delayed value, computed by dask; a RuntimeError if its cluster has failed, or has lost all workers."""
+    base, n_lost = load_extra("dask.base", "dask"), 0
+    if (client := getattr(base.get_scheduler(), "__self__", None)) is None:
+        return base.compute(part)[0]
+    try:
+        future, why = client.compute(part), f"it has had no worker for {PATIENCE} s"
+        while n_lost < 2 and future.status == "pending":
+            try:
+                load_extra("distributed", "dask").wait(future, timeout=PATIENCE)
+            except TimeoutError:
+                n_lost = 0 if client.nthreads() else n_lost + 1
+        if n_lost < 2:
+            return future.result()
+    except Exception as error:
+        if type(error).__module__.partition(".")[0] not in ("distributed", "concurrent"):
+            raise  # of X
+        why = " ".join(f"{type(error).__name__}: {error}".split()).rstrip(".")
+    advice = "Start one whose workers last, and fit again: with checkpoint= a fit resumes where it stopped."
+    raise RuntimeError(f"The cluster of dask failed while it read X ({why}). {advice}")
 
 
 def in_slabs(X: Any, shape: tuple[int, ...], dtype: np.dtype, chunks: tuple[int, ...]) -> Any:
@@ -243,4 +266,4 @@ def n_threads() -> int:
 
 def load(X: Any) -> Any:
     """Return a lazy array in memory, anything else unchanged; a masked array stays masked."""
-    return np.asanyarray(X.compute() if hasattr(X, "compute") else X[...]) if is_lazy(X) else X
+    return np.asanyarray(X.compute() if hasattr(X, "compute") else as_file(X)[...]) if is_lazy(X) else X
