@@ -250,11 +250,10 @@ class Candidates:
 
 
 def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candidates:
-    """Return the atoms of rank one that starts lead to; after each round only the best `n_kept` continue."""
+    """Return the atoms of rank one that starts lead to; after each round only the best `n_kept` of different bits go on."""
     found = start
     for n_best in n_kept:
-        found = follow(residual, found, N_POWER)
-        found = found.take(np.argsort(-found.gains, kind="stable")[:n_best])
+        found = follow(residual, found, N_POWER).best(n_best)
     return found
 
 

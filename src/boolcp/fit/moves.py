@@ -5,6 +5,7 @@ are not in the small tensor at all. A fit whose bits all clearly exceed the nois
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from boolcp.fit.starts import noise_gain, oriented, refined_start, round_columns
 from boolcp.fit.sweep import noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import Dense
+from boolcp.storage.dense import Dense, Difference, n_observed
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, Tucker, augmented
 
@@ -36,6 +37,7 @@ N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_EXCHANGES, N_TRIES = 3, 3  # rounds of exchanges, and lost atoms that are tried in each
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
+SAME_BITS = 1e-4  # relative gain of an atom that has the same bits as before which is worth a polish; not tuned
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
@@ -63,9 +65,9 @@ def lowest(*found: Columns) -> Columns:
 def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns after sweeps with soft bits (probabilities), from warm to cold, and a polish, if better."""
     variance, soft = noise_variance(data, W), W
-    temperatures = FEW_TEMPERATURES if data.n_passes else TEMPERATURES
+    temperatures, rough = FEW_TEMPERATURES if data.n_passes else TEMPERATURES, rough_copy(data)
     for temperature in temperatures if variance > 0 else ():
-        soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
+        soft = sweep(rough, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
     soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
     options: dict[str, Any] = {"max_iter": min(N_TRIED, spec.max_iter), "tol": tolerance(data, W), "below": W.loss}
     found = polish(data, soft, **options)
@@ -99,16 +101,21 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     The starts are its bits with one of the least certain flipped and, if the atom may be noise, fewer of its bits.
     """
     before, V, noisy = W, W.to_decomposition(), noise_gain(data, noise_variance(data, W))
-    gains = unique_gains(data, V)
+    gains, R = unique_gains(data, V), rough_copy(data, V)
     for k in np.argsort(gains, kind="stable"):
-        residual, _ = search_residual(data, to_columns(V[np.arange(V.n_atoms) != k]))
+        if R is data:
+            residual, _ = search_residual(data, to_columns(V[np.arange(V.n_atoms) != k]))
+        else:
+            residual = Difference(R, replace(V[[k]], weights=-V.weights[[k]]))
         best = search_atom(residual, V, int(k), is_noisy=bool(gains[k] < noisy))
-        if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
+        least = SAME_BITS if np.array_equal(best.Z[:, 0] > 0.5, V.atoms[k].z) else 1e-9
+        if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + least):
             continue
         changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data.nonnegative)
         candidate = polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss)
         if candidate.loss < W.loss and not candidate.is_dead().any():
             W, V = candidate, candidate.to_decomposition()
+            R = rough_copy(data, V)
     return W if W is before else soft_move(data, small, W, spec, rng)
 
 
@@ -137,8 +144,7 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
     (R, _), found = search_residual(data, W), []
     if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
-        A, (low, high) = R.to_array(), RANGES["float32"]
-        R = Dense(A.astype(np.float32) if low <= np.abs(A).max() <= high else A)  # candidates are polished later
+        R = in_float32(R.to_array())
     for mode in modes:
         if not 2 <= data.shape[mode] <= LONG:
             continue
@@ -146,6 +152,19 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
         best = climb(R, start, N_KEPT).best(N_TRIES)
         found += [best.take([j]) for j in range(len(best.gains))]
     return sorted(found, key=lambda each: -float(each.gains[0]))
+
+
+def rough_copy(data: Storage, W: BooleanCP | None = None) -> Any:
+    """Return complete data of moderate size, or what W leaves of them, in float32; other data as they are."""
+    if not isinstance(data, Dense) or data.center is not None or data.nonnegative or n_observed(data) > MAX_FORMED:
+        return data
+    return in_float32(data.to_array() if W is None else data.to_array() - W.to_array())
+
+
+def in_float32(A: np.ndarray) -> Dense:
+    """Return an array in float32, if that holds it: what is found in it is polished on the data later."""
+    low, high = RANGES["float32"]
+    return Dense(A.astype(np.float32) if low <= np.abs(A).max() <= high else A)
 
 
 def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:

@@ -1,19 +1,21 @@
 """Starts of a refined fit: relax, round, polish from several of them, and compare what they reach."""
 
+import math
 from collections.abc import Sequence
 from functools import reduce
+from itertools import product
 
 import numpy as np
 import scipy.linalg
 
-from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
+from boolcp.fit.atom_search import Candidate, greedy_atom_search, power_iterations, search_residual
 from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
-from boolcp.program.maxcut import DEPENDENT, best_boolean
-from boolcp.result.atoms import BooleanCP
+from boolcp.program.maxcut import DEPENDENT, best_boolean, best_signed_response
+from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
 from boolcp.storage.dense import Complete, n_observed
-from boolcp.storage.protocol import Storage
+from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import Tucker, leading_basis
 from boolcp.storage.weighted import Weighted
 
@@ -27,9 +29,11 @@ FALL = 1e-6  # relative fall of the loss that ends a polish of complete data bef
 POLISHED = 1e-5  # relative fall of the loss over observed entries that ends the polish of one start; not tuned
 RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation over observed entries
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
-N_LONG, N_SHORT = 3, 20  # starts with as many (not tuned), and sweeps of most others; by other windows of recordings
+N_LONG, N_SHORT = 1, 20  # starts with as many (not tuned), and sweeps of most others; by other windows of recordings
 N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
-KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
+N_PRODUCTS, N_POWER = 4, 6  # random products of vectors that lead to an atom, and rounds (by other seeds)
+N_REPLACED, N_VAIN, N_BETWEEN = 2, 8, 10  # atoms that are found again, tries in vain and sweeps (by other seeds)
+ROUNDS = ((15, 1e-5, 0.01), (50, 1e-9, 1e-3))  # more sweeps of a try, their tolerance, for a loss so little above the best
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
@@ -125,25 +129,51 @@ def refined_start(
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
     start = W if count == 0 else other_start(small, W, spec, rng, count)
-    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG or count % 4 == 0 else N_SHORT)
+    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG else N_SHORT)
     found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
     return revive(small, found, spec, rng) if found.loss <= below else found
 
 
 def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the best atoms after some of them were left out and found again, until N_VAIN times did not help."""
-    n_vain = 0
-    while n_vain < N_VAIN:
-        W = best.take(np.sort(rng.permutation(best.n_atoms)[: int(KEPT * best.n_atoms)]))
-        while W.n_atoms < best.n_atoms:
-            found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
+    K, n_vain, tried = best.n_atoms, 0, set[bytes]()
+    n_kept = max(K - N_REPLACED, K // 2)
+    while n_vain < N_VAIN and len(tried) < math.comb(K, n_kept):
+        kept = np.sort(rng.permutation(K)[:n_kept])
+        if kept.tobytes() in tried:
+            continue
+        tried.add(kept.tobytes())
+        W = best.take(kept)
+        while W.n_atoms < K:
+            found = found_again(search_residual(small, W)[0], spec, rng)
             if found is None:
                 return best
-            n_sweeps = N_BETWEEN if W.n_atoms + 1 < best.n_atoms else spec.max_iter
-            W = polish(small, with_atom(W, found), max_iter=min(n_sweeps, spec.max_iter))
+            W = polish(small, with_atom(W, found), max_iter=min(N_BETWEEN, spec.max_iter), tol=POLISHED)
+        for n_sweeps, tol, part in ROUNDS:
+            if W.loss <= (1 + part) * best.loss:
+                W = polish(small, W, max_iter=min(n_sweeps, spec.max_iter), tol=tol)
         is_lower = W.loss < best.loss - SAME_LOSS * small.squared_norm
-        best, n_vain = (W, 0) if is_lower else (best, n_vain + 1)
+        best, n_vain, tried = (W, 0, set()) if is_lower else (best, n_vain + 1, tried)
     return best
+
+
+def found_again(residual: Tensor, spec: Spec, rng: np.random.Generator) -> Candidate | None:
+    """Return a good atom of a residual: of rank one of a three-way core, the best that few random products lead to."""
+    if spec.atom_rank != 1 or len(residual.shape) < 3:
+        return greedy_atom_search(residual, spec, rng)
+    core = residual.core if isinstance(residual, Tucker) else residual
+    T = np.broadcast_to(core.to_array(), (N_PRODUCTS, *core.shape))
+    columns = power_iterations(T, [rng.standard_normal((d, N_PRODUCTS)) for d in core.shape], N_POWER)
+    sizes = np.linalg.norm(columns[-1], axis=0)
+    columns = [*columns[:-1], columns[-1] / np.maximum(sizes, 1e-300)]
+    columns = residual.expand(columns) if isinstance(residual, Tucker) else columns
+    found: dict[int, tuple[np.ndarray, ...]] = {n: best_signed_response(columns[n].T) for n in spec.modes}
+    mode, k = max(product(spec.modes, range(N_PRODUCTS)), key=lambda at: sizes[at[1]] ** 2 * found[at[0]][2][at[1]])
+    if not sizes[k] > 0:
+        return None
+    (first, *others), z = [A[:, [k]] for n, A in enumerate(columns) if n != mode], found[mode][0][k] > 0.5
+    descent, value = (float(sizes[k]) * float(found[mode][2][k]) ** 0.5 * z.sum() ** 0.5), 0.0
+    return Candidate(Atom(mode, z, factors=(found[mode][1][k] * first, *others)), descent, value)
 
 
 def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
@@ -201,18 +231,19 @@ def round_columns(W: Columns, modes: tuple[int, ...]) -> Columns:
     For each atom the allowed mode is taken whose column is closest in angle to a Boolean vector; columns that share
     their bits keep their mode.
     """
-    factors, boolean_mode = [A.copy() for A in W.matrices], np.empty(W.n_atoms, dtype=int)
+    factors, boolean_mode = [A.copy() for A in W.matrices], W.boolean_mode.copy()
+    first, found = np.unique(W.owner, return_index=True)[1], {}
+    for mode in {*modes, *boolean_mode.tolist()} if W.is_tied else modes:
+        A = W.matrices[mode][:, first]
+        Z, _, squares = best_signed_response(A.T)
+        found[mode] = squares / np.maximum(np.sum(A**2, axis=0), 1e-300), Z, np.sum(A.T * Z, axis=1) / Z.sum(axis=1)
     for k in range(W.n_atoms):
-        own, fits = np.flatnonzero(W.owner == k), []
-        for mode in modes if len(own) == 1 else [int(W.boolean_mode[k])]:
-            a = factors[mode][:, own[0]]
-            z, _ = best_boolean(a)
-            total = a[z].sum()
-            fits.append((total**2 / z.sum() / max(a @ a, 1e-300), mode, z, total / z.sum()))
-        _, mode, z, scale = max(fits, key=lambda fit: fit[0])
-        boolean_mode[k] = mode
-        factors[mode][:, own] = z[:, None]
-        factors[1 if mode == 0 else 0][:, own] *= scale
+        own = np.flatnonzero(W.owner == k)
+        if len(own) == 1:
+            boolean_mode[k] = max(modes, key=lambda mode: found[mode][0][k])
+        _, Z, scales = found[mode := boolean_mode[k]]
+        factors[mode][:, own] = Z[k][:, None]
+        factors[1 if mode == 0 else 0][:, own] *= scales[k]
     return Columns(tuple(factors), W.owner, boolean_mode)
 
 
