@@ -125,7 +125,7 @@ cpdef double polish_factors(
     cdef int64_t[::1] places = np.append(0, np.cumsum(np.multiply(sizes, lengths))), chosen = np.empty(K, np.int64)
     cdef double[:, :, ::1] grams = np.empty((n_modes, K, K)), work = np.empty((3, max(b, max(sizes)), K))
     cdef double[:, ::1] C = np.empty((starts[n_modes], K)), H = np.empty((K, K)), rows = np.empty((2, max(lengths) * K))
-    cdef double[::1] scratch = np.empty(3 * K * K + 2 * max(lengths) * K + 3 * K + 1)
+    cdef double[::1] scratch = np.empty(3 * K * K + 2 * max(lengths) * K + 2 * 2 ** np.bincount(column_mode).max())
     cdef bint is_changed, is_settled, has_bases = len(bases) > 0
     T, others = &work[0, 0, 0], &work[1, 0, 0]
     with nogil:
@@ -243,53 +243,28 @@ cdef int decide_rows(
     return changed
 
 
-cdef void best_patterns(double *S, double *Q, Size d, Size K, double *cost, double *Z) noexcept nogil:
-    """Set Z to the 0/1 rows b_i (d, K) that minimize b'Sb - 2 q_i'b, of all 2^K; S and Q are overwritten.
-
-    With S = LL' and Ly = q that is |L'b - y|^2 but for a constant: bits are chosen from the last to the first, the
-    better value first, and given up where the sum so far, `cost` (K + 1), is that of a known row. A column of L that
-    would be rounding is zero.
-    """
-    cdef Size i, j, k, l
-    cdef double pivot = 0.0, lowest, rest, left, right
-    cdef bint is_down
-    for j in range(K):
-        least = 1e-13 * S[j * K + j]
-        for i in range(j, K):
-            total = (S[i * K + j] + S[j * K + i]) / 2
-            for l in range(j):
-                total -= S[i * K + l] * S[j * K + l]
-            if i == j:
-                pivot = sqrt(total) if total > least else 0.0
-            S[i * K + j] = pivot if i == j else total / pivot if pivot > 0 else 0.0
-    cost[K] = 0.0
-    for i in range(d):
-        y, z, b = Q + i * K, Z + i * K, cost + K + 1
-        for k in range(K):
+cdef void best_patterns(Input S, Input Q, Size d, Size K, double *fixed, double *Z) noexcept nogil:
+    """Set Z to the 0/1 rows b_i (d, K) that minimize b'Sb - 2 q_i'b, of all 2^K: each is one with one bit less."""
+    cdef Size n = <Size> 1 << K, best, i, k, l, p
+    linear = fixed + n
+    fixed[0] = linear[0] = 0.0
+    for k in range(K):
+        for p in range(<Size> 1 << k):
+            total = fixed[p] + S[k * K + k]
             for l in range(k):
-                y[k] -= S[k * K + l] * y[l]
-            y[k] = y[k] / S[k * K + k] if S[k * K + k] > 0 else 0.0
-        lowest, k, is_down = INFINITY, K - 1, True
-        while k < K:
-            if is_down:
-                rest = y[k]
-                for l in range(k + 1, K):
-                    rest -= S[l * K + k] * b[l]
-                # the distance for either value; b + K holds that of the other one
-                left, right = rest * rest, (rest - S[k * K + k]) * (rest - S[k * K + k])
-                b[k] = right < left
-                cost[k], b[K + k] = cost[k + 1] + min(left, right), cost[k + 1] + max(left, right)
-            elif b[K + k] < lowest:
-                b[k], cost[k], b[K + k] = 1.0 - b[k], b[K + k], INFINITY
-            else:
-                k += 1
-                continue
-            is_down = cost[k] < lowest
-            if is_down and k == 0:
-                lowest, is_down = cost[0], False
-                memcpy(z, b, K * sizeof(double))
-            elif is_down:
-                k -= 1
+                if p >> l & 1:
+                    total += S[k * K + l] + S[l * K + k]
+            fixed[(<Size> 1 << k) + p] = total
+    for i in range(d):
+        best, low = 0, 0.0
+        for k in range(K):
+            for p in range(<Size> 1 << k):
+                linear[(<Size> 1 << k) + p] = linear[p] + 2.0 * Q[i * K + k]
+        for p in range(1, n):
+            if fixed[p] - linear[p] < low:
+                best, low = p, fixed[p] - linear[p]
+        for k in range(K):
+            Z[i * K + k] = best >> k & 1
 
 
 cdef Size khatri_rao(Input F, Size K, Sizes sizes, Size n, double *product) noexcept nogil:

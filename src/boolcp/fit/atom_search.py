@@ -250,11 +250,10 @@ class Candidates:
 
 
 def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candidates:
-    """Return the atoms of rank one that starts lead to; after each round only the best `n_kept` of different bits go on."""
-    found = start
+    """Return the atoms of rank one that starts lead to; after each round the best `n_kept` that differ go on."""
     for n_best in n_kept:
-        found = follow(residual, found, N_POWER).best(n_best)
-    return found
+        start = follow(residual, start, N_POWER).best(n_best)
+    return start
 
 
 def from_bits(residual: Tensor, mode: int, Z: np.ndarray, n_power: int = N_FIRST) -> Candidates:

@@ -21,7 +21,7 @@ from boolcp.fit.starts import noise_gain, oriented, refined_start, round_columns
 from boolcp.fit.sweep import noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import Dense, Difference, n_observed
+from boolcp.storage.dense import Dense, Difference
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, Tucker, augmented
 
@@ -143,8 +143,7 @@ def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
     (R, _), found = search_residual(data, W), []
-    if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
-        R = in_float32(R.to_array())
+    R = R if data.n_passes else rough_copy(R)
     for mode in modes:
         if not 2 <= data.shape[mode] <= LONG:
             continue
@@ -154,17 +153,14 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
     return sorted(found, key=lambda each: -float(each.gains[0]))
 
 
-def rough_copy(data: Storage, W: BooleanCP | None = None) -> Any:
-    """Return complete data of moderate size, or what W leaves of them, in float32; other data as they are."""
-    if not isinstance(data, Dense) or data.center is not None or data.nonnegative or n_observed(data) > MAX_FORMED:
+def rough_copy(data: Any, W: BooleanCP | None = None) -> Any:
+    """Return complete data of moderate size, or what W leaves of them, in float32; others, or huge numbers, as are."""
+    if not isinstance(data, Dense | Difference) or getattr(data, "center", None) is not None:
         return data
-    return in_float32(data.to_array() if W is None else data.to_array() - W.to_array())
-
-
-def in_float32(A: np.ndarray) -> Dense:
-    """Return an array in float32, if that holds it: what is found in it is polished on the data later."""
-    low, high = RANGES["float32"]
-    return Dense(A.astype(np.float32) if low <= np.abs(A).max() <= high else A)
+    if getattr(data, "nonnegative", ()) or np.prod(data.shape, dtype=float) > MAX_FORMED:
+        return data
+    A, (low, high) = data.to_array() if W is None else data.to_array() - W.to_array(), RANGES["float32"]
+    return Dense(A.astype(np.float32)) if low <= np.abs(A).max() <= high else data
 
 
 def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from functools import reduce
-from itertools import product
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -12,10 +12,10 @@ from boolcp.fit.atom_search import Candidate, greedy_atom_search, power_iteratio
 from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
 from boolcp.program.maxcut import DEPENDENT, best_boolean, best_signed_response
-from boolcp.result.atoms import Atom, BooleanCP
+from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
 from boolcp.storage.dense import Complete, n_observed
-from boolcp.storage.protocol import Storage, Tensor
+from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
 from boolcp.storage.weighted import Weighted
 
@@ -31,9 +31,9 @@ RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 N_LONG, N_SHORT = 3, 20  # starts with as many (not tuned), and sweeps of most others; by other windows of recordings
 N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
-N_PRODUCTS, N_POWER = 4, 6  # random products of vectors that lead to an atom, and rounds (by other seeds)
+N_PRODUCTS, N_POWER = 8, 6  # random products of vectors that lead to an atom, and rounds (by other seeds)
 N_REPLACED, N_VAIN, N_BETWEEN = 2, 8, 10  # atoms that are found again, tries in vain and sweeps (by other seeds)
-ROUNDS = ((15, 1e-5, 0.01), (50, 1e-9, 1e-3))  # more sweeps of a try, their tolerance, for a loss so little above the best
+ROUNDS = ((15, 1e-5, 0.05), (50, 1e-9, 3e-3))  # more sweeps of a try, their tolerance, for losses so close to the best
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned, and atoms that are times all atoms; not tuned
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
 
@@ -145,10 +145,10 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
         tried.add(kept.tobytes())
         W = best.take(kept)
         while W.n_atoms < K:
-            found = found_again(search_residual(small, W)[0], spec, rng)
-            if found is None:
+            longer = with_another(small, W, spec, rng)
+            if longer is None:
                 return best
-            W = polish(small, with_atom(W, found), max_iter=min(N_BETWEEN, spec.max_iter), tol=POLISHED)
+            W = polish(small, longer, max_iter=min(N_BETWEEN, spec.max_iter), tol=POLISHED)
         for n_sweeps, tol, part in ROUNDS:
             if W.loss <= (1 + part) * best.loss:
                 W = polish(small, W, max_iter=min(n_sweeps, spec.max_iter), tol=tol)
@@ -157,23 +157,18 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
     return best
 
 
-def found_again(residual: Tensor, spec: Spec, rng: np.random.Generator) -> Candidate | None:
-    """Return a good atom of a residual: of rank one of a three-way core, the best that few random products lead to."""
-    if spec.atom_rank != 1 or len(residual.shape) < 3:
-        return greedy_atom_search(residual, spec, rng)
+def with_another(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns | None:
+    """Return W with a good atom more: of rank one, the best product of vectors that a few random ones lead to."""
+    residual: Any = search_residual(small, W)[0]
+    if W.is_tied or len(small.shape) < 3:
+        found = greedy_atom_search(residual, spec, rng)
+        return None if found is None else with_atom(W, found)
     core = residual.core if isinstance(residual, Tucker) else residual
-    T = np.broadcast_to(core.to_array(), (N_PRODUCTS, *core.shape))
-    columns = power_iterations(T, [rng.standard_normal((d, N_PRODUCTS)) for d in core.shape], N_POWER)
-    sizes = np.linalg.norm(columns[-1], axis=0)
-    columns = [*columns[:-1], columns[-1] / np.maximum(sizes, 1e-300)]
-    columns = residual.expand(columns) if isinstance(residual, Tucker) else columns
-    found: dict[int, tuple[np.ndarray, ...]] = {n: best_signed_response(columns[n].T) for n in spec.modes}
-    mode, k = max(product(spec.modes, range(N_PRODUCTS)), key=lambda at: sizes[at[1]] ** 2 * found[at[0]][2][at[1]])
-    if not sizes[k] > 0:
-        return None
-    (first, *others), z = [A[:, [k]] for n, A in enumerate(columns) if n != mode], found[mode][0][k] > 0.5
-    descent, value = (float(sizes[k]) * float(found[mode][2][k]) ** 0.5 * z.sum() ** 0.5), 0.0
-    return Candidate(Atom(mode, z, factors=(found[mode][1][k] * first, *others)), descent, value)
+    starts = [rng.standard_normal((d, N_PRODUCTS)) for d in core.shape]
+    factors = power_iterations(np.broadcast_to(core.to_array(), (N_PRODUCTS, *core.shape)), starts, N_POWER)
+    best = [int(np.argmax(np.linalg.norm(factors[-1], axis=0)))]
+    factors = [A[:, best] for A in (residual.expand(factors) if isinstance(residual, Tucker) else factors)]
+    return W.plus(round_columns(Columns(tuple(factors), np.zeros(1, int), np.zeros(1, int)), spec.modes))
 
 
 def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
