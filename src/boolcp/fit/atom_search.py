@@ -97,7 +97,10 @@ def steepest_atom(
     residual = residual.opened(mode) if isinstance(residual, Tucker) else residual  # V in coordinates of the bases
     start: Real | None = None
     if is_short:
-        z, start = best_of_all(residual, mode)
+        d, (n_first, *n_kept) = residual.shape[mode], N_KEPT
+        patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
+        best = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(n_first), n_kept).best(1)
+        z, start = best.Z[:, 0] > 0.5, tuple(best.real)
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start)  # line 7
     if V is None:
         return None
@@ -110,14 +113,6 @@ def steepest_atom(
         V = tuple(U @ A for U, A in zip(others, V, strict=True))
     real = {"factors": V} if isinstance(V, tuple) else {"block": V}
     return Candidate(Atom(mode, z, certificate=certificate, **real), descent, value)  # line 8
-
-
-def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Return the bits and real columns of the atom of rank one that lowers the loss most, from all bits of a mode."""
-    d, (first, *others) = residual.shape[mode], N_KEPT
-    patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
-    found = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(first), others).best(1)
-    return found.Z[:, 0] > 0.5, tuple(found.real)
 
 
 def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:

@@ -103,10 +103,8 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     before, V, noisy = W, W.to_decomposition(), noise_gain(data, noise_variance(data, W))
     gains, R = unique_gains(data, V), rough_copy(data, V)
     for k in np.argsort(gains, kind="stable"):
-        if R is data:
-            residual, _ = search_residual(data, to_columns(V[np.arange(V.n_atoms) != k]))
-        else:
-            residual = Difference(R, replace(V[[k]], weights=-V.weights[[k]]))
+        others, own = V[np.arange(V.n_atoms) != k], replace(V[[k]], weights=-V.weights[[k]])
+        residual = search_residual(data, to_columns(others))[0] if R is data else Difference(R, own)
         best = search_atom(residual, V, int(k), is_noisy=bool(gains[k] < noisy))
         least = SAME_BITS if np.array_equal(best.Z[:, 0] > 0.5, V.atoms[k].z) else 1e-9
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + least):
@@ -155,9 +153,8 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
 
 def rough_copy(data: Any, W: BooleanCP | None = None) -> Any:
     """Return complete data of moderate size, or what W leaves of them, in float32; others, or huge numbers, as are."""
-    if not isinstance(data, Dense | Difference) or getattr(data, "center", None) is not None:
-        return data
-    if getattr(data, "nonnegative", ()) or np.prod(data.shape, dtype=float) > MAX_FORMED:
+    is_plain = getattr(data, "center", None) is None and not getattr(data, "nonnegative", ())
+    if not isinstance(data, Dense | Difference) or not is_plain or np.prod(data.shape, dtype=float) > MAX_FORMED:
         return data
     A, (low, high) = data.to_array() if W is None else data.to_array() - W.to_array(), RANGES["float32"]
     return Dense(A.astype(np.float32)) if low <= np.abs(A).max() <= high else data

@@ -1,6 +1,5 @@
 """Starts of a refined fit: relax, round, polish from several of them, and compare what they reach."""
 
-import math
 from collections.abc import Sequence
 from functools import reduce
 from typing import Any
@@ -136,14 +135,9 @@ def refined_start(
 
 def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the best atoms after some of them were left out and found again, until N_VAIN times did not help."""
-    K, n_vain, tried = best.n_atoms, 0, set[bytes]()
-    n_kept = max(K - N_REPLACED, K // 2)
-    while n_vain < N_VAIN and len(tried) < math.comb(K, n_kept):
-        kept = np.sort(rng.permutation(K)[:n_kept])
-        if kept.tobytes() in tried:
-            continue
-        tried.add(kept.tobytes())
-        W = best.take(kept)
+    n_vain, K = 0, best.n_atoms
+    while n_vain < N_VAIN:
+        W = best.take(np.sort(rng.permutation(K)[: max(K - N_REPLACED, K // 2)]))
         while W.n_atoms < K:
             longer = with_another(small, W, spec, rng)
             if longer is None:
@@ -153,7 +147,7 @@ def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator)
             if W.loss <= (1 + part) * best.loss:
                 W = polish(small, W, max_iter=min(n_sweeps, spec.max_iter), tol=tol)
         is_lower = W.loss < best.loss - SAME_LOSS * small.squared_norm
-        best, n_vain, tried = (W, 0, set()) if is_lower else (best, n_vain + 1, tried)
+        best, n_vain = (W, 0) if is_lower else (best, n_vain + 1)
     return best
 
 
