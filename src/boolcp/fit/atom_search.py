@@ -184,7 +184,16 @@ def leading_products(
     one follows.
     """
     if start is None and rank <= min(block.shape):
-        start = singular_start(block, rank)
+        start, left = [], block  # leading singular vectors, mode after mode from the last, each of what is left
+        for _ in range(block.ndim):
+            rows = left.reshape(-1, left.shape[-1])
+            if min(rows.shape) > LONG:
+                U = leading_basis(Dense(rows), 1, rank)
+            elif len(rows) < rows.shape[1]:
+                U = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
+            else:
+                U = np.linalg.eigh(rows.T @ rows)[1][:, : -rank - 1 : -1]
+            start, left = [U, *start], np.moveaxis(left @ U, -1, 0)
     for _ in range(2):
         if start is None:
             start = [rng.standard_normal((d, rank)) for d in block.shape]
@@ -197,21 +206,6 @@ def leading_products(
             break
         start = None
     return tuple(factors)
-
-
-def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
-    """Return factors of leading singular vectors, mode after mode from the last, each of what is left of the block."""
-    factors: list[np.ndarray] = []
-    for _ in range(block.ndim):
-        rows = block.reshape(-1, block.shape[-1])
-        if min(rows.shape) > LONG:
-            U = leading_basis(Dense(rows), 1, rank)
-        elif len(rows) < rows.shape[1]:
-            U = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
-        else:
-            U = np.linalg.eigh(rows.T @ rows)[1][:, : -rank - 1 : -1]
-        factors, block = [U, *factors], np.moveaxis(block @ U, -1, 0)
-    return factors
 
 
 # many atoms of rank one at a time: each start climbs separately, and all share the products with the data
@@ -309,17 +303,3 @@ def similar_triples(C: np.ndarray, n_starts: int) -> np.ndarray:
     Z = np.unique(Z, axis=0)
     values = np.einsum("bi,bi->b", Z @ C, Z)
     return Z[np.argsort(-values, kind="stable")[:n_starts]].T.astype(float)
-
-
-def flipped(z: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return the bits z (d,) as they are and with one of them flipped, one set in each column."""
-    Z = np.tile(z[:, None], len(which))
-    Z[which, np.arange(len(which))] = 1 - z[which]
-    return np.column_stack([z, Z[:, Z.any(axis=0)]])
-
-
-def prefixes(p: np.ndarray) -> np.ndarray:
-    """Return the bits of the 2, 3, 4, 6, .. largest entries of p, one set in each column, up to half of all."""
-    sizes = sorted({s for s in (1, 2, 3, 4, 6, 9, 13, 20, 30, 45, 70) if s <= max(len(p) // 2, 1)})
-    ranks = np.argsort(np.argsort(-p, kind="stable"))
-    return (ranks[:, None] < np.array(sizes)).astype(float)

@@ -33,6 +33,7 @@ N_RELAX = 3  # sweeps without bits
 N_TRIED = 10  # sweeps after which the better of two candidates is polished further; not tuned
 N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
+N_ON = (1, 2, 3, 4, 6, 9, 13, 20, 30, 45, 70)  # bits that are on in an atom that may be noise
 N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_EXCHANGES, N_TRIES = 3, 3  # rounds of exchanges, and lost atoms that are tried in each
@@ -172,10 +173,14 @@ def search_atom(residual: Tensor, W: BooleanCP, k: int, *, is_noisy: bool) -> Ca
     atom, mode = W.atoms[k], W.atoms[k].mode
     z = atom.z.astype(float)
     p = np.asarray(residual.mttkrp([A[:, [k]] for A in W.matrices], mode), dtype=float)[:, 0] / W.weights[k]
-    Z = atom_search.flipped(z, np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS])
+    which = np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS]
+    Z = np.abs(z[:, None] - (np.arange(len(z))[:, None] == which))
+    Z = np.column_stack([z, Z[:, Z.any(axis=0)]])
     real: Sequence[np.ndarray] = [np.tile(A, Z.shape[1]) for A in atom.factors or ()]
     found = climb(residual, Candidates(mode, Z, list(real), np.zeros(Z.shape[1])), FEW_KEPT).best(1)
     if is_noisy:
-        fewer = climb(residual, from_bits(residual, mode, atom_search.prefixes(p)), FEW_KEPT).best(1)
+        ranks = np.argsort(np.argsort(-p, kind="stable"))  # the bits of the largest entries, up to half of all
+        Z = (ranks[:, None] < [n for n in N_ON if n <= max(len(p) // 2, 1)]).astype(float)
+        fewer = climb(residual, from_bits(residual, mode, Z), FEW_KEPT).best(1)
         found = max(found, fewer, key=lambda each: each.gains[0])
     return found

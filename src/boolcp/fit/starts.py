@@ -127,7 +127,16 @@ def refined_start(
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
-    start = W if count == 0 else other_start(small, W, spec, rng, count)
+    start = W
+    if count > 0:  # random columns or, for atoms of rank one, every third time eigenvectors of slice pencils
+        core = small.core if isinstance(small, Tucker) else small
+        factors = pencil_start(core, W.n_atoms, rng) if count % 3 == 1 and not W.is_tied else None
+        factors = factors or [rng.standard_normal((d, len(W.owner))) for d in core.shape]
+        # which mode is Boolean is a part of the start for columns that share their bits
+        mode = rng.choice(spec.modes, W.n_atoms) if W.is_tied else W.boolean_mode
+        start = Columns(tuple(small.expand(factors) if isinstance(small, Tucker) else factors), W.owner, mode)
+        pairs = [(A, start.ties(n)[0]) for n, A in enumerate(start.matrices)]
+        start = start.with_matrices([A if S is None else A @ (S / S.sum(axis=0)) @ S.T for A, S in pairs])
     relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG else N_SHORT)
     found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
     return revive(small, found, spec, rng) if found.loss <= below else found
@@ -157,26 +166,12 @@ def with_another(small: Storage, W: Columns, spec: Spec, rng: np.random.Generato
     if W.is_tied or len(small.shape) < 3:
         found = greedy_atom_search(residual, spec, rng)
         return None if found is None else with_atom(W, found)
-    core = residual.core if isinstance(residual, Tucker) else residual
+    core = residual.core if residual.bases else residual
     starts = [rng.standard_normal((d, N_PRODUCTS)) for d in core.shape]
     factors = power_iterations(np.broadcast_to(core.to_array(), (N_PRODUCTS, *core.shape)), starts, N_POWER)
     best = [int(np.argmax(np.linalg.norm(factors[-1], axis=0)))]
-    factors = [A[:, best] for A in (residual.expand(factors) if isinstance(residual, Tucker) else factors)]
+    factors = [A[:, best] for A in (residual.expand(factors) if residual.bases else factors)]
     return W.plus(round_columns(Columns(tuple(factors), np.zeros(1, int), np.zeros(1, int)), spec.modes))
-
-
-def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
-    """Return random columns or, for atoms of rank one, every third time eigenvectors of slice pencils."""
-    core = small.core if isinstance(small, Tucker) else small
-    factors = pencil_start(core, W.n_atoms, rng) if count % 3 == 1 and not W.is_tied else None
-    if factors is None:
-        factors = [rng.standard_normal((d, len(W.owner))) for d in core.shape]
-    # which mode is Boolean is a part of the start for columns that share their bits
-    mode = rng.choice(spec.modes, W.n_atoms) if W.is_tied else W.boolean_mode
-    start = Columns(tuple(small.expand(factors) if isinstance(small, Tucker) else factors), W.owner, mode)
-    ties = [start.ties(n)[0] for n in range(len(factors))]
-    even = [A if S is None else A @ (S / S.sum(axis=0)) @ S.T for A, S in zip(start.matrices, ties, strict=True)]
-    return start.with_matrices(even)
 
 
 def pencil_start(core: Storage, n_columns: int, rng: np.random.Generator) -> list[np.ndarray] | None:
@@ -294,7 +289,17 @@ def observed_start(
 
     It is relaxed with a falling ridge, rounded and polished.
     """
-    W, fall = start if count == 0 else redraw(best, rng), small_fall(data, best)
+    W, fall = start, small_fall(data, best)
+    if count > 0:  # new atoms are random, of the median size
+        factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in best.matrices]
+        sizes = np.prod([np.linalg.norm(A, axis=0) for A in best.matrices], axis=0)
+        for k in rng.choice(best.n_atoms, max(1, best.n_atoms // 2), replace=False):
+            own = np.flatnonzero(best.owner == k)
+            for n, A in enumerate(factors):
+                width = 1 if best.boolean_mode[k] == n else len(own)
+                A[:, own] = rng.standard_normal((len(A), width)) / np.sqrt(len(A))
+            sizes[own] = np.median(sizes)
+        W = best.with_matrices([*factors[:-1], factors[-1] * sizes])
     for ridge, n_sweeps in RIDGES:
         W = relax(data, W, max_iter=n_sweeps, tol=1e-5, ridge=ridge, fall=fall)
     rounded = round_columns(W, spec.modes)
@@ -310,20 +315,6 @@ def tolerance(data: Storage, W: Columns) -> float:
 def small_fall(data: Storage, W: Columns) -> float:
     """Return the fall of the loss, relative to it, that is not worth a sweep over observed entries."""
     return SMALL_FALL * len(W.owner) * sum(data.shape) / n_observed(data)
-
-
-def redraw(W: Columns, rng: np.random.Generator) -> Columns:
-    """Return the columns with half of the atoms, at least one, replaced by random ones of the median size."""
-    factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in W.matrices]
-    sizes = np.prod([np.linalg.norm(A, axis=0) for A in W.matrices], axis=0)
-    for k in rng.choice(W.n_atoms, max(1, W.n_atoms // 2), replace=False):
-        own = np.flatnonzero(W.owner == k)
-        for n, A in enumerate(factors):
-            is_shared = W.boolean_mode[k] == n
-            A[:, own] = rng.standard_normal((len(A), 1 if is_shared else len(own))) / np.sqrt(len(A))
-        sizes[own] = np.median(sizes)
-    factors[-1] = factors[-1] * sizes
-    return W.with_matrices(factors)
 
 
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
