@@ -20,7 +20,7 @@ STOP_REASONS = {
     "interrupted": "interrupted by Ctrl-C: this is the best result so far",
     "cut": "the callback ended the pursuit: the atoms found so far were refined",
 }
-MAX_STARTS = (40, 12)  # of matrices and of tensors by default; the search stops when starts agree
+MAX_STARTS = (40, 16)  # of matrices and of tensors by default; the search stops when starts agree
 
 
 @dataclass(frozen=True)
