@@ -5,7 +5,7 @@ import numpy as np
 from libc.math cimport INFINITY, NAN, fabs, sqrt
 from libc.stdint cimport int64_t, uint8_t
 from libc.string cimport memcpy
-from scipy.linalg.cython_blas cimport ddot, dgemm, dgemv
+from scipy.linalg.cython_blas cimport ddot, dgemm, dgemv, dtrsm
 
 cpdef enum:
     MAX_PATTERN_BITS = 4  # bits of a row whose patterns are all tried; more are flipped one by one
@@ -370,12 +370,13 @@ cdef void multiply(bint is_A_turned, bint is_B_turned, int m, int n, int k, Inpu
     dgemm(first, second, &n, &m, &k, &one, <double *> B, &B_step, <double *> A, &A_step, &zero, C, &C_step)
 
 
-cdef bint solve_rows(double *H, Size K, double *P, Size d) noexcept nogil:
+cdef bint solve_rows(double *H, int K, double *P, int d) noexcept nogil:
     """Set the rows of P (d, K) to the solutions of H a_i = p_i by Cholesky, which overwrites H; False if singular."""
+    cdef double one = 1.0
     if not factorize(H, K, 1e-12, 0.0):
         return False
-    for i in range(d):
-        substitute(H, K, P + i * K)
+    dtrsm(b"L", b"U", b"T", b"N", &K, &d, &one, H, &K, P, &K)  # BLAS sees all matrices turned
+    dtrsm(b"L", b"U", b"N", b"N", &K, &d, &one, H, &K, P, &K)
     return True
 
 

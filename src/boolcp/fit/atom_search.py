@@ -97,7 +97,10 @@ def steepest_atom(
     residual = residual.opened(mode) if isinstance(residual, Tucker) else residual  # V in coordinates of the bases
     start: Real | None = None
     if is_short:
-        z, start = best_of_all(residual, mode)
+        d, (n_first, *n_kept) = residual.shape[mode], N_KEPT
+        patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
+        best = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(n_first), n_kept).best(1)
+        z, start = best.Z[:, 0] > 0.5, tuple(best.real)
     V = real_part(residual.contract(mode, z[:, None].astype(float))[0], atom_rank, rng, start)  # line 7
     if V is None:
         return None
@@ -110,14 +113,6 @@ def steepest_atom(
         V = tuple(U @ A for U, A in zip(others, V, strict=True))
     real = {"factors": V} if isinstance(V, tuple) else {"block": V}
     return Candidate(Atom(mode, z, certificate=certificate, **real), descent, value)  # line 8
-
-
-def best_of_all(residual: Tensor, mode: int) -> tuple[np.ndarray, tuple[np.ndarray, ...]]:
-    """Return the bits and real columns of the atom of rank one that lowers the loss most, from all bits of a mode."""
-    d, (first, *others) = residual.shape[mode], N_KEPT
-    patterns = (np.arange(1, 2**d) >> np.arange(d)[:, None] & 1).astype(float)
-    found = climb(residual, from_bits(residual, mode, patterns, N_FEW).best(first), others).best(1)
-    return found.Z[:, 0] > 0.5, tuple(found.real)
 
 
 def residual_gram(residual: Tensor, mode: int) -> tuple[Gram, bool]:
@@ -189,7 +184,16 @@ def leading_products(
     one follows.
     """
     if start is None and rank <= min(block.shape):
-        start = singular_start(block, rank)
+        start, left = [], block  # leading singular vectors, mode after mode from the last, each of what is left
+        for _ in range(block.ndim):
+            rows = left.reshape(-1, left.shape[-1])
+            if min(rows.shape) > LONG:
+                U = leading_basis(Dense(rows), 1, rank)
+            elif len(rows) < rows.shape[1]:
+                U = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
+            else:
+                U = np.linalg.eigh(rows.T @ rows)[1][:, : -rank - 1 : -1]
+            start, left = [U, *start], np.moveaxis(left @ U, -1, 0)
     for _ in range(2):
         if start is None:
             start = [rng.standard_normal((d, rank)) for d in block.shape]
@@ -202,21 +206,6 @@ def leading_products(
             break
         start = None
     return tuple(factors)
-
-
-def singular_start(block: np.ndarray, rank: int) -> list[np.ndarray]:
-    """Return factors of leading singular vectors, mode after mode from the last, each of what is left of the block."""
-    factors: list[np.ndarray] = []
-    for _ in range(block.ndim):
-        rows = block.reshape(-1, block.shape[-1])
-        if min(rows.shape) > LONG:
-            U = leading_basis(Dense(rows), 1, rank)
-        elif len(rows) < rows.shape[1]:
-            U = np.linalg.svd(rows, full_matrices=False)[2][:rank].T
-        else:
-            U = np.linalg.eigh(rows.T @ rows)[1][:, : -rank - 1 : -1]
-        factors, block = [U, *factors], np.moveaxis(block @ U, -1, 0)
-    return factors
 
 
 # many atoms of rank one at a time: each start climbs separately, and all share the products with the data
@@ -250,12 +239,10 @@ class Candidates:
 
 
 def climb(residual: Tensor, start: Candidates, n_kept: Sequence[int]) -> Candidates:
-    """Return the atoms of rank one that starts lead to; after each round only the best `n_kept` continue."""
-    found = start
+    """Return the atoms of rank one that starts lead to; after each round the best `n_kept` that differ go on."""
     for n_best in n_kept:
-        found = follow(residual, found, N_POWER)
-        found = found.take(np.argsort(-found.gains, kind="stable")[:n_best])
-    return found
+        start = follow(residual, start, N_POWER).best(n_best)
+    return start
 
 
 def from_bits(residual: Tensor, mode: int, Z: np.ndarray, n_power: int = N_FIRST) -> Candidates:
@@ -316,17 +303,3 @@ def similar_triples(C: np.ndarray, n_starts: int) -> np.ndarray:
     Z = np.unique(Z, axis=0)
     values = np.einsum("bi,bi->b", Z @ C, Z)
     return Z[np.argsort(-values, kind="stable")[:n_starts]].T.astype(float)
-
-
-def flipped(z: np.ndarray, which: np.ndarray) -> np.ndarray:
-    """Return the bits z (d,) as they are and with one of them flipped, one set in each column."""
-    Z = np.tile(z[:, None], len(which))
-    Z[which, np.arange(len(which))] = 1 - z[which]
-    return np.column_stack([z, Z[:, Z.any(axis=0)]])
-
-
-def prefixes(p: np.ndarray) -> np.ndarray:
-    """Return the bits of the 2, 3, 4, 6, .. largest entries of p, one set in each column, up to half of all."""
-    sizes = sorted({s for s in (1, 2, 3, 4, 6, 9, 13, 20, 30, 45, 70) if s <= max(len(p) // 2, 1)})
-    ranks = np.argsort(np.argsort(-p, kind="stable"))
-    return (ranks[:, None] < np.array(sizes)).astype(float)

@@ -5,6 +5,7 @@ are not in the small tensor at all. A fit whose bits all clearly exceed the nois
 """
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ from boolcp.fit.starts import noise_gain, oriented, refined_start, round_columns
 from boolcp.fit.sweep import noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
-from boolcp.storage.dense import Dense
+from boolcp.storage.dense import Dense, Difference
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, Tucker, augmented
 
@@ -32,10 +33,12 @@ N_RELAX = 3  # sweeps without bits
 N_TRIED = 10  # sweeps after which the better of two candidates is polished further; not tuned
 N_TRIPLES = 600  # sets of three bits that are tried along each mode in search of a lost atom
 N_KEPT = (200, 60, 60, 60)  # of them after each round
+N_ON = (1, 2, 3, 4, 6, 9, 13, 20, 30, 45, 70)  # bits that are on in an atom that may be noise
 N_FLIPS = 16  # of the least certain bits of each atom, one at a time
 FEW_KEPT = (8, 4, 4)  # starts that are followed after each round where they are few
 N_EXCHANGES, N_TRIES = 3, 3  # rounds of exchanges, and lost atoms that are tried in each
 N_AUGMENTED = 3  # starts on an augmented core at most; not tuned
+SAME_BITS = 1e-4  # relative gain of an atom that has the same bits as before which is worth a polish; not tuned
 MAX_FORMED = 2**24  # entries of a residual that is formed for many candidates
 
 Move = Callable[[Storage, Storage, Columns, Spec, np.random.Generator], Columns]
@@ -63,9 +66,9 @@ def lowest(*found: Columns) -> Columns:
 def soft_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the columns after sweeps with soft bits (probabilities), from warm to cold, and a polish, if better."""
     variance, soft = noise_variance(data, W), W
-    temperatures = FEW_TEMPERATURES if data.n_passes else TEMPERATURES
+    temperatures, rough = FEW_TEMPERATURES if data.n_passes else TEMPERATURES, rough_copy(data)
     for temperature in temperatures if variance > 0 else ():
-        soft = sweep(data, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
+        soft = sweep(rough, soft, choose=partial(soft_bits, temperature=temperature * variance))[0]
     soft = W.with_matrices([np.where(W.column_mode == n, np.round(A), A) for n, A in enumerate(soft.matrices)])
     options: dict[str, Any] = {"max_iter": min(N_TRIED, spec.max_iter), "tol": tolerance(data, W), "below": W.loss}
     found = polish(data, soft, **options)
@@ -99,16 +102,19 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     The starts are its bits with one of the least certain flipped and, if the atom may be noise, fewer of its bits.
     """
     before, V, noisy = W, W.to_decomposition(), noise_gain(data, noise_variance(data, W))
-    gains = unique_gains(data, V)
+    gains, R = unique_gains(data, V), rough_copy(data, V)
     for k in np.argsort(gains, kind="stable"):
-        residual, _ = search_residual(data, to_columns(V[np.arange(V.n_atoms) != k]))
+        others, own = V[np.arange(V.n_atoms) != k], replace(V[[k]], weights=-V.weights[[k]])
+        residual = search_residual(data, to_columns(others))[0] if R is data else Difference(R, own)
         best = search_atom(residual, V, int(k), is_noisy=bool(gains[k] < noisy))
-        if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + 1e-9):
+        least = SAME_BITS if np.array_equal(best.Z[:, 0] > 0.5, V.atoms[k].z) else 1e-9
+        if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + least):
             continue
         changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data.nonnegative)
         candidate = polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss)
         if candidate.loss < W.loss and not candidate.is_dead().any():
             W, V = candidate, candidate.to_decomposition()
+            R = rough_copy(data, V)
     return W if W is before else soft_move(data, small, W, spec, rng)
 
 
@@ -136,9 +142,7 @@ def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np
 def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candidates]:
     """Return the best candidates on the residual of W, from similar slices along each short mode, best first."""
     (R, _), found = search_residual(data, W), []
-    if not (data.n_passes or isinstance(data, Tucker)) and np.prod(data.shape, dtype=float) <= MAX_FORMED:
-        A, (low, high) = R.to_array(), RANGES["float32"]
-        R = Dense(A.astype(np.float32) if low <= np.abs(A).max() <= high else A)  # candidates are polished later
+    R = R if data.n_passes else rough_copy(R)
     for mode in modes:
         if not 2 <= data.shape[mode] <= LONG:
             continue
@@ -146,6 +150,15 @@ def lost_atoms(data: Storage, W: Columns, modes: tuple[int, ...]) -> list[Candid
         best = climb(R, start, N_KEPT).best(N_TRIES)
         found += [best.take([j]) for j in range(len(best.gains))]
     return sorted(found, key=lambda each: -float(each.gains[0]))
+
+
+def rough_copy(data: Any, W: BooleanCP | None = None) -> Any:
+    """Return complete data of moderate size, or what W leaves of them, in float32; others, or huge numbers, as are."""
+    is_plain = getattr(data, "center", None) is None and not getattr(data, "nonnegative", ())
+    if not isinstance(data, Dense | Difference) or not is_plain or np.prod(data.shape, dtype=float) > MAX_FORMED:
+        return data
+    A, (low, high) = data.to_array() if W is None else data.to_array() - W.to_array(), RANGES["float32"]
+    return Dense(A.astype(np.float32)) if low <= np.abs(A).max() <= high else data
 
 
 def replaced(W: BooleanCP, k: int, atom: Atom, weight: float) -> BooleanCP:
@@ -160,10 +173,14 @@ def search_atom(residual: Tensor, W: BooleanCP, k: int, *, is_noisy: bool) -> Ca
     atom, mode = W.atoms[k], W.atoms[k].mode
     z = atom.z.astype(float)
     p = np.asarray(residual.mttkrp([A[:, [k]] for A in W.matrices], mode), dtype=float)[:, 0] / W.weights[k]
-    Z = atom_search.flipped(z, np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS])
+    which = np.argsort(np.abs(p - 0.5), kind="stable")[:N_FLIPS]
+    Z = np.abs(z[:, None] - (np.arange(len(z))[:, None] == which))
+    Z = np.column_stack([z, Z[:, Z.any(axis=0)]])
     real: Sequence[np.ndarray] = [np.tile(A, Z.shape[1]) for A in atom.factors or ()]
     found = climb(residual, Candidates(mode, Z, list(real), np.zeros(Z.shape[1])), FEW_KEPT).best(1)
     if is_noisy:
-        fewer = climb(residual, from_bits(residual, mode, atom_search.prefixes(p)), FEW_KEPT).best(1)
+        ranks = np.argsort(np.argsort(-p, kind="stable"))  # the bits of the largest entries, up to half of all
+        Z = (ranks[:, None] < [n for n in N_ON if n <= max(len(p) // 2, 1)]).astype(float)
+        fewer = climb(residual, from_bits(residual, mode, Z), FEW_KEPT).best(1)
         found = max(found, fewer, key=lambda each: each.gains[0])
     return found

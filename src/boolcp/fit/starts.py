@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from functools import reduce
+from typing import Any
 
 import numpy as np
 import scipy.linalg
 
-from boolcp.fit.atom_search import Candidate, greedy_atom_search, search_residual
+from boolcp.fit.atom_search import Candidate, greedy_atom_search, power_iterations, search_residual
 from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
-from boolcp.program.maxcut import DEPENDENT, best_boolean
+from boolcp.program.maxcut import DEPENDENT, best_boolean, best_signed_response
 from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import Columns, no_columns, to_columns
 from boolcp.storage.dense import Complete, Dense, n_observed
@@ -29,7 +30,9 @@ RIDGES = ((1e-1, 10), (1e-2, 30), (0.0, 10))  # ridge and sweeps of a relaxation
 N_RELAX = (200, 60)  # sweeps of a relaxation at most, for rank one (by bench_refine.py) and larger ranks (not tuned)
 N_LONG, N_SHORT = 3, 20  # starts that take them all (not tuned), sweeps of most others; by other windows of recordings
 N_SPANS, N_ROWS = 15, 100  # sets of rows that complete bits in a span (by other seeds), rows that judge them first
-KEPT, N_VAIN, N_BETWEEN = 0.7, 5, 5  # share of atoms that stay, tries in vain and sweeps when others are found again
+N_PRODUCTS, N_POWER = 8, 6  # random products of vectors that lead to an atom, and rounds (by other seeds)
+N_REPLACED, N_VAIN, N_BETWEEN = 2, 8, 10  # atoms that are found again, tries in vain and sweeps (by other seeds)
+ROUNDS = ((15, 1e-5, 0.05), (50, 1e-9, 3e-3))  # more sweeps of a try, their tolerance, for losses so close to the best
 N_TURNED, MAX_TURNED = 20, 100  # sweeps after an atom was turned; turned atoms times all atoms; not tuned
 HEAVY = 2.0  # gain of the best atom in noise of counts, in units of normal noise; by other seeds of bench_losses.py
 SMALL_FALL = 0.05  # gain of a sweep over observed entries, in units of the noise of each number, that ends it
@@ -130,40 +133,51 @@ def refined_start(
     """
     if len(small.shape) == 2 and count > 0:
         return polish(small, bits_in_span(small, W, spec.modes, rng), max_iter=spec.max_iter)
-    start = W if count == 0 else other_start(small, W, spec, rng, count)
-    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG or count % 4 == 0 else N_SHORT)
+    start = W
+    if count > 0:  # random columns or, for atoms of rank one, every third time eigenvectors of slice pencils
+        core = small.core if isinstance(small, Tucker) else small
+        factors = pencil_start(core, W.n_atoms, rng) if count % 3 == 1 and not W.is_tied else None
+        factors = factors or [rng.standard_normal((d, len(W.owner))) for d in core.shape]
+        # which mode is Boolean is a part of the start for columns that share their bits
+        mode = rng.choice(spec.modes, W.n_atoms) if W.is_tied else W.boolean_mode
+        start = Columns(tuple(small.expand(factors) if isinstance(small, Tucker) else factors), W.owner, mode)
+        pairs = [(A, start.ties(n)[0]) for n, A in enumerate(start.matrices)]
+        start = start.with_matrices([A if S is None else A @ (S / S.sum(axis=0)) @ S.T for A, S in pairs])
+    relaxed = relax(small, start, max_iter=N_RELAX[W.is_tied] if count < N_LONG else N_SHORT)
     found = polish(small, round_columns(relaxed, spec.modes), max_iter=spec.max_iter, below=below)
     return revive(small, found, spec, rng) if found.loss <= below else found
 
 
 def regrown(small: Storage, best: Columns, spec: Spec, rng: np.random.Generator) -> Columns:
     """Return the best atoms after some of them were left out and found again, until N_VAIN times did not help."""
-    n_vain = 0
+    n_vain, K = 0, best.n_atoms
     while n_vain < N_VAIN:
-        W = best.take(np.sort(rng.permutation(best.n_atoms)[: int(KEPT * best.n_atoms)]))
-        while W.n_atoms < best.n_atoms:
-            found = greedy_atom_search(search_residual(small, W)[0], spec, rng)
-            if found is None:
+        W = best.take(np.sort(rng.permutation(K)[: max(K - N_REPLACED, K // 2)]))
+        while W.n_atoms < K:
+            longer = with_another(small, W, spec, rng)
+            if longer is None:
                 return best
-            n_sweeps = N_BETWEEN if W.n_atoms + 1 < best.n_atoms else spec.max_iter
-            W = polish(small, with_atom(W, found), max_iter=min(n_sweeps, spec.max_iter))
+            W = polish(small, longer, max_iter=min(N_BETWEEN, spec.max_iter), tol=POLISHED)
+        for n_sweeps, tol, part in ROUNDS:
+            if W.loss <= (1 + part) * best.loss:
+                W = polish(small, W, max_iter=min(n_sweeps, spec.max_iter), tol=tol)
         is_lower = W.loss < best.loss - SAME_LOSS * small.squared_norm
         best, n_vain = (W, 0) if is_lower else (best, n_vain + 1)
     return best
 
 
-def other_start(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator, count: int) -> Columns:
-    """Return random columns or, for atoms of rank one, every third time eigenvectors of slice pencils."""
-    core = small.core if isinstance(small, Tucker) else small
-    factors = pencil_start(core, W.n_atoms, rng) if count % 3 == 1 and not W.is_tied else None
-    if factors is None:
-        factors = [rng.standard_normal((d, len(W.owner))) for d in core.shape]
-    # which mode is Boolean is a part of the start for columns that share their bits
-    mode = rng.choice(spec.modes, W.n_atoms) if W.is_tied else W.boolean_mode
-    start = Columns(tuple(small.expand(factors) if isinstance(small, Tucker) else factors), W.owner, mode)
-    ties = [start.ties(n)[0] for n in range(len(factors))]
-    even = [A if S is None else A @ (S / S.sum(axis=0)) @ S.T for A, S in zip(start.matrices, ties, strict=True)]
-    return start.with_matrices(even)
+def with_another(small: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns | None:
+    """Return W with a good atom more: of rank one, the best product of vectors that a few random ones lead to."""
+    residual: Any = search_residual(small, W)[0]
+    if W.is_tied or len(small.shape) < 3:
+        found = greedy_atom_search(residual, spec, rng)
+        return None if found is None else with_atom(W, found)
+    core = residual.core if residual.bases else residual
+    starts = [rng.standard_normal((d, N_PRODUCTS)) for d in core.shape]
+    factors = power_iterations(np.broadcast_to(core.to_array(), (N_PRODUCTS, *core.shape)), starts, N_POWER)
+    best = [int(np.argmax(np.linalg.norm(factors[-1], axis=0)))]
+    factors = [A[:, best] for A in (residual.expand(factors) if residual.bases else factors)]
+    return W.plus(round_columns(Columns(tuple(factors), np.zeros(1, int), np.zeros(1, int)), spec.modes))
 
 
 def pencil_start(core: Storage, n_columns: int, rng: np.random.Generator) -> list[np.ndarray] | None:
@@ -207,18 +221,19 @@ def round_columns(W: Columns, modes: tuple[int, ...]) -> Columns:
     For each atom the allowed mode is taken whose column is closest in angle to a Boolean vector; columns that share
     their bits keep their mode.
     """
-    factors, boolean_mode = [A.copy() for A in W.matrices], np.empty(W.n_atoms, dtype=int)
+    factors, boolean_mode = [A.copy() for A in W.matrices], W.boolean_mode.copy()
+    first, found = np.unique(W.owner, return_index=True)[1], {}
+    for mode in {*modes, *boolean_mode.tolist()} if W.is_tied else modes:
+        A = W.matrices[mode][:, first]
+        Z, _, squares = best_signed_response(A.T)
+        found[mode] = squares / np.maximum(np.sum(A**2, axis=0), 1e-300), Z, np.sum(A.T * Z, axis=1) / Z.sum(axis=1)
     for k in range(W.n_atoms):
-        own, fits = np.flatnonzero(W.owner == k), []
-        for mode in modes if len(own) == 1 else [int(W.boolean_mode[k])]:
-            a = factors[mode][:, own[0]]
-            z, _ = best_boolean(a)
-            total = a[z].sum()
-            fits.append((total**2 / z.sum() / max(a @ a, 1e-300), mode, z, total / z.sum()))
-        _, mode, z, scale = max(fits, key=lambda fit: fit[0])
-        boolean_mode[k] = mode
-        factors[mode][:, own] = z[:, None]
-        factors[1 if mode == 0 else 0][:, own] *= scale
+        own = np.flatnonzero(W.owner == k)
+        if len(own) == 1:
+            boolean_mode[k] = max(modes, key=lambda mode: found[mode][0][k])
+        _, Z, scales = found[mode := boolean_mode[k]]
+        factors[mode][:, own] = Z[k][:, None]
+        factors[1 if mode == 0 else 0][:, own] *= scales[k]
     return Columns(tuple(factors), W.owner, boolean_mode)
 
 
@@ -280,7 +295,17 @@ def observed_start(
 
     It is relaxed with a falling ridge, rounded and polished.
     """
-    W, fall = start if count == 0 else redraw(best, rng), small_fall(data, best)
+    W, fall = start, small_fall(data, best)
+    if count > 0:  # new atoms are random, of the median size
+        factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in best.matrices]
+        sizes = np.prod([np.linalg.norm(A, axis=0) for A in best.matrices], axis=0)
+        for k in rng.choice(best.n_atoms, max(1, best.n_atoms // 2), replace=False):
+            own = np.flatnonzero(best.owner == k)
+            for n, A in enumerate(factors):
+                width = 1 if best.boolean_mode[k] == n else len(own)
+                A[:, own] = rng.standard_normal((len(A), width)) / np.sqrt(len(A))
+            sizes[own] = np.median(sizes)
+        W = best.with_matrices([*factors[:-1], factors[-1] * sizes])
     for ridge, n_sweeps in RIDGES:
         W = relax(data, W, max_iter=n_sweeps, tol=1e-5, ridge=ridge, fall=fall)
     rounded, tol = round_columns(W, spec.modes), max(POLISHED, fall)
@@ -295,20 +320,6 @@ def tolerance(data: Storage, W: Columns) -> float:
 def small_fall(data: Storage, W: Columns) -> float:
     """Return the fall of the loss, relative to it, that is not worth a sweep over observed entries."""
     return SMALL_FALL * len(W.owner) * sum(data.shape) / n_observed(data)
-
-
-def redraw(W: Columns, rng: np.random.Generator) -> Columns:
-    """Return the columns with half of the atoms, at least one, replaced by random ones of the median size."""
-    factors = [A / np.maximum(np.linalg.norm(A, axis=0), 1e-300) for A in W.matrices]
-    sizes = np.prod([np.linalg.norm(A, axis=0) for A in W.matrices], axis=0)
-    for k in rng.choice(W.n_atoms, max(1, W.n_atoms // 2), replace=False):
-        own = np.flatnonzero(W.owner == k)
-        for n, A in enumerate(factors):
-            is_shared = W.boolean_mode[k] == n
-            A[:, own] = rng.standard_normal((len(A), 1 if is_shared else len(own))) / np.sqrt(len(A))
-        sizes[own] = np.median(sizes)
-    factors[-1] = factors[-1] * sizes
-    return W.with_matrices(factors)
 
 
 def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> Columns:

@@ -9,7 +9,7 @@ import scipy.linalg
 from boolcp.contractions import centered, khatri_rao
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Complete, Contracted, Dense, n_columns, unfold
-from boolcp.storage.protocol import Factors, Storage, Tensor
+from boolcp.storage.protocol import Factors, Tensor
 
 LONG = 4096  # a mode with more entries is long: its Gram matrix would take more than 128 MiB
 THIN = 256  # an unfolding with at most this many columns is its own factor; not tuned
@@ -131,10 +131,21 @@ def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int
     singular vectors of the contraction, that of the mode itself X times their products, and the ones.
     """
     extra: list[list[np.ndarray]] = [[np.zeros((d, 0))] for d in data.shape]
+    sigma = np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
     for mode in modes:
-        for n, A in enumerate(contracted_vectors(data, mode, n_columns)):
+        d, widths = data.shape[mode], []
+        M = np.asarray(data.contract(mode, np.full((d, 1), d**-0.5))[0], dtype=float)
+        block = Dense(np.ascontiguousarray(M))
+        for at in range(M.ndim):
+            values = np.linalg.svd(unfold(M, at), compute_uv=False)
+            edge = sigma * (np.sqrt(M.shape[at]) + np.sqrt(M.size / M.shape[at]))
+            widths.append(min(n_columns, 2 + int(np.sum(values > edge)), len(values)))
+        vectors = [leading_basis(block, at, min(widths)) for at in range(M.ndim)]
+        factors = [*vectors[:mode], np.ones((d, min(widths))), *vectors[mode:]]
+        factors[mode] = np.asarray(data.mttkrp(factors, mode), dtype=float)
+        for n, A in enumerate(factors):
             extra[n].append(A)
-        extra[mode].append(np.ones((data.shape[mode], 1)))
+        extra[mode].append(np.ones((d, 1)))
     bases = [extended(U, np.hstack(columns)) for U, columns in zip(small.bases, extra, strict=True)]
     core: Any = data
     order = sorted(range(len(data.shape)), key=lambda n: (data.shape[n], -n))
@@ -145,22 +156,6 @@ def augmented(data: Complete, small: Tucker, n_columns: int, modes: Sequence[int
         core = reduced(core, mode, U)
     core = core if core is not data else Dense(data.to_array())
     return Tucker(core, bases, data.squared_norm, data.center)
-
-
-def contracted_vectors(data: Storage, mode: int, n_columns: int) -> list[np.ndarray]:
-    """Return leading singular vectors of X contracted with ones along a mode, and X times their products."""
-    d = data.shape[mode]
-    M = np.asarray(data.contract(mode, np.full((d, 1), d**-0.5))[0], dtype=float)
-    block, sigma = Dense(np.ascontiguousarray(M)), np.sqrt(data.squared_norm / np.prod(data.shape, dtype=float))
-    widths = []
-    for at in range(M.ndim):
-        values = np.linalg.svd(unfold(M, at), compute_uv=False)
-        edge = sigma * (np.sqrt(M.shape[at]) + np.sqrt(M.size / M.shape[at]))
-        widths.append(min(n_columns, 2 + int(np.sum(values > edge)), len(values)))
-    vectors = [leading_basis(block, at, min(widths)) for at in range(M.ndim)]
-    factors = [*vectors[:mode], np.ones((d, min(widths))), *vectors[mode:]]
-    factors[mode] = np.asarray(data.mttkrp(factors, mode), dtype=float)
-    return factors
 
 
 def extended(U: np.ndarray, columns: np.ndarray) -> np.ndarray:
