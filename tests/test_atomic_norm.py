@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
-from boolcp import BMP, AtomicNorm, alpha_max, atomic_norm_path
+from boolcp import BMP, AtomicNorm, alpha_max
 from boolcp.datasets import make_boolean_cp
 from boolcp.metrics import hamming_error, rmse
 
@@ -117,15 +117,6 @@ def test_the_gap_of_many_atoms_closes(rng):
     X = rng.standard_normal((12, 25, 14)).cumsum(axis=1)
     model = AtomicNorm(0.03 * alpha_max(X, random_state=0), random_state=0).fit(X)
     assert model.converged_ and model.decomposition_.n_atoms > 25
-
-
-def test_the_path_has_the_solutions_of_its_alphas(sample):
-    points = atomic_norm_path(sample.X, n_alphas=3, alpha_min_ratio=0.4, random_state=0)
-    assert [point.alpha for point in points] == sorted((point.alpha for point in points), reverse=True)
-    for point in points[1:]:
-        cold = AtomicNorm(point.alpha, random_state=1).fit(sample.X)
-        assert point.duality_gap <= 0.01 and point.objective == pytest.approx(cold.objective_, rel=0.01)
-    assert atomic_norm_path(sample.X, alphas=np.array([50, 90]), random_state=0)[0].alpha == 90
 
 
 def test_order_of_modes_scale_and_dtype_do_not_matter(sample):
@@ -270,5 +261,3 @@ def test_what_cannot_be_done_is_refused():
         AtomicNorm().fit(X)
     with pytest.raises(ValueError, match="order 2 or 3"):
         AtomicNorm(alpha=1.0, atom_rank=1).fit(np.ones((2, 3, 2, 3)))
-    with pytest.raises(ValueError, match="alphas must be"):
-        atomic_norm_path(np.ones((3, 4)), alphas=[1.0, -1.0])

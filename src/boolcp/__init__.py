@@ -13,7 +13,7 @@ from typing import Any
 from boolcp._version import __version__
 
 _NAMES = {
-    "atomic_norm": ("AtomicNorm", "PathPoint", "alpha_max", "atomic_norm_path"),
+    "atomic_norm": ("AtomicNorm", "alpha_max"),
     "bmp": ("BMP", "decompose"),
     "checks": ("BoolcpWarning", "DegenerateAtomsWarning"),
     "fit.watch": ("Progress",),

@@ -1,7 +1,7 @@
 """AtomicNorm: Eq. (3), the convex program of the paper, as a scikit-learn estimator."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,10 @@ from boolcp.fit import convex
 from boolcp.fit.certify import by_size, with_system
 from boolcp.fit.noise import noise_level
 from boolcp.fit.sweep import polish
-from boolcp.result.atoms import BooleanCP
 from boolcp.result.columns import to_columns
 from boolcp.result.labels import read_aligned
 from boolcp.storage import make_storage
 from boolcp.system import one_thread
-
-
-@dataclass(frozen=True, eq=False)
-class PathPoint:
-    """The solution of Eq. (3) for one alpha, with its objective and its proved relative gap.
-
-    Examples
-    --------
-    >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
-    >>> points = boolcp.atomic_norm_path(X, n_alphas=3, random_state=0)
-    >>> [point.decomposition.n_atoms for point in points][0], points[0].alpha > points[2].alpha
-    (0, True)
-    """
-
-    alpha: float
-    decomposition: BooleanCP
-    objective: float
-    duality_gap: float
 
 
 class AtomicNorm(BaseEstimator):
@@ -183,52 +164,6 @@ def alpha_max(
     program = read_program(X, mask, boolean_modes, criterion)
     with one_thread():
         return convex.dual_bound(program, checks.make_generator(random_state))
-
-
-def atomic_norm_path(
-    X: Any,
-    *,
-    alphas: Sequence[float] | None = None,
-    n_alphas: int = 10,
-    alpha_min_ratio: float = 0.2,
-    mask: ArrayLike | None = None,
-    boolean_modes: Sequence[int | str] | None = None,
-    criterion: str = "normalized",
-    tol: float = 1e-2,
-    max_iter: int = 200,
-    random_state: Any = None,
-) -> tuple[PathPoint, ...]:
-    """Return the solutions of Eq. (3) for decreasing alphas, each started from the previous one, as PathPoints.
-
-    Parameters
-    ----------
-    alphas : sequence of float, optional
-        The weights of the atomic norm; by default `n_alphas` from alpha_max to alpha_min_ratio times it.
-    n_alphas, alpha_min_ratio : int, float
-        Number and range of the default alphas. Those below the dual norm of noise have very many atoms.
-    X, mask, boolean_modes, criterion, tol, max_iter, random_state : as in `AtomicNorm`
-
-    Examples
-    --------
-    >>> X = boolcp.datasets.make_boolean_cp((10, 11, 12), 2, noise=0.3, random_state=0).X
-    >>> [point.decomposition.n_atoms > 0 for point in boolcp.atomic_norm_path(X, n_alphas=3, random_state=0)]
-    [False, True, True]
-    """
-    checks.check_integer(n_alphas, "n_alphas", 1)
-    checks.check_number(alpha_min_ratio, "alpha_min_ratio", positive=True)
-    for alpha in () if alphas is None else alphas:
-        checks.check_number(float(alpha), "alphas", positive=True)
-    program = read_program(X, mask, boolean_modes, criterion, tol, max_iter)
-    rng, points = checks.make_generator(random_state), []
-    B: convex.Blocks = {}
-    with one_thread():
-        if alphas is None:
-            alphas = (np.geomspace(1.0, alpha_min_ratio, n_alphas) * convex.dual_bound(program, rng)).tolist()
-        for alpha in sorted((float(a) for a in alphas), reverse=True):
-            steps, B = convex.solve(replace(program, alpha=alpha), rng, tol=tol, max_iter=max_iter, start=B)
-            W = replace(convex.to_decomposition(program, B), labels=program.labels)
-            points.append(PathPoint(alpha, W, steps[-1].objective, steps[-1].duality_gap))
-    return tuple(points)
 
 
 def read_program(

@@ -239,9 +239,7 @@ class ConvexStep:
         return max(self.objective - self.dual_objective, 0.0) / self.objective if self.objective > 0 else 0.0
 
 
-def solve(
-    program: Program, rng: np.random.Generator, *, tol: float, max_iter: int, start: Blocks | None = None
-) -> tuple[list[ConvexStep], Blocks]:
+def solve(program: Program, rng: np.random.Generator, *, tol: float, max_iter: int) -> tuple[list[ConvexStep], Blocks]:
     """Return all steps and the last terms; a step is blocks for the bits so far, a proved gap, then new bits.
 
     The bits that are added are those whose score exceeds alpha: a block on them lowers the objective. When the best
@@ -249,7 +247,8 @@ def solve(
     if the most thorough proof no longer gains a tenth of the gap. About atoms of rank one nothing is proved.
     """
     accuracy = (0.01 if program.is_rank_one else 0.1) * tol
-    dual, level, gap, longer = 0.0, 0, np.inf, start or {}
+    dual, level, gap = 0.0, 0, np.inf
+    longer: Blocks = {}
     steps: list[ConvexStep] = []
     multipliers: dict[int, Multipliers] = {}
     for _ in range(max_iter):
