@@ -6,7 +6,10 @@ import os
 import pickle
 import re
 import resource
+import signal
 import struct
+import subprocess
+import sys
 import zipfile
 import zlib
 
@@ -21,7 +24,7 @@ import zarr
 from numpy.lib import format as npy_format
 
 import boolcp
-from boolcp.io import FileError
+from boolcp.io import FileError, child
 from boolcp.io.limits import ask_child
 
 CLAIMED = (100_000, 100_000, 100_000)  # 10^15 entries
@@ -334,6 +337,10 @@ def test_a_reader_that_crashes_or_takes_too_long_is_said_to(tmp_path, monkeypatc
     (tmp_path / "text.h5").write_bytes(content[:start] + bytes(200) + content[start + 200 :])
     with pytest.raises(FileError, match="refused: looking into it takes more than 3 s"):
         boolcp.open_tensor(tmp_path / "text.h5")
+    reader = subprocess.Popen([sys.executable, child.__file__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    pickle.dump((2**30, 1, "look_at_hdf5", str(tmp_path / "text.h5"), ()), reader.stdin)
+    reader.stdin.flush()  # who asked is gone, and stops nobody
+    assert reader.wait(timeout=120) == -signal.SIGXCPU
     monkeypatch.setattr("boolcp.io.limits.SECONDS", -100)
     os.mkfifo(tmp_path / "pipe.mat")
     with pytest.raises(FileError, match="refused: looking into it takes more than"):

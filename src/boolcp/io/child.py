@@ -3,6 +3,7 @@
 import os
 import pickle
 import sys
+import time
 import warnings
 import zlib
 from contextlib import suppress
@@ -142,8 +143,8 @@ def read_mat(path, name):
 JOBS = {job.__name__: job for job in (look_at_hdf5, list_mat, read_mat)}
 
 
-def limit_memory(n_bytes):
-    """Let the process take this many bytes more, where the system can limit them."""
+def limit(n_bytes, seconds):
+    """Let the process take this much more memory and processor time, where the system can limit them."""
     with suppress(ImportError, OSError, ValueError):
         import resource
 
@@ -151,6 +152,8 @@ def limit_memory(n_bytes):
             used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
         resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
         resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
+        until = int(time.process_time() + seconds) + 1  # it ends itself if the process that asked is gone
+        resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
 
 
 def answer(name, path, arguments):
@@ -171,8 +174,8 @@ def main():
     warnings.simplefilter("ignore")
     with suppress(EOFError):
         while True:
-            memory, *job = pickle.load(source)
-            limit_memory(memory)
+            memory, seconds, *job = pickle.load(source)
+            limit(memory, seconds)
             pickle.dump(answer(*job), target, 5)
             target.flush()
 

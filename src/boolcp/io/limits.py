@@ -36,7 +36,7 @@ def ask_child(path: Path, kind: str, job: str, *arguments: Any) -> Any:
         timer = threading.Timer(seconds, process.kill)
         timer.start()
         try:
-            pickle.dump((memory, job, str(path.absolute()), arguments), process.stdin)
+            pickle.dump((memory, seconds, job, str(path.absolute()), arguments), process.stdin)
             process.stdin.flush()
             answer, value = pickle.load(process.stdout)
         except BaseException as error:
