@@ -6,7 +6,8 @@
 A cell is one fit, or several seeds of the same kind added up. Losses are |X - W|^2 / |X|^2 over the observed entries,
 with weights, or the mean deviance. Where a search may fail, `limit` is the loss of a plain descent that begins at
 the truth, and a failure is a fit that ends above it. The comparison ends with status 1 if a cell has more wrong
-bits or failures, or if more than two have a higher loss. Recordings are in the folder named by BOOLCP_DATA.
+bits or failures, or if more than two have a higher loss. Recordings are in the folder named by BOOLCP_DATA; events of
+eeglab_epochs at half samples were cut one sample later in the first table: on that tensor the losses agree.
 """
 
 import os
