@@ -35,7 +35,7 @@ DAMAGE = ("none", "gaps", "weights", "stopped", "broken")
 
 def check_cell(seed):
     """Fit a small tensor; what the result says is true, a stopped fit resumes, and broken data are refused."""
-    name, storage, damage = fuzz.cell_of(seed, list(FITS), STORAGES, DAMAGE)
+    name, storage, damage = fuzz.cell_of(seed, FITS, STORAGES, DAMAGE)
     rng = np.random.default_rng([fuzz.SEED, 5, seed])
     is_read = storage in ON_DISK and name in READ
     X, mask, weights = draw_tensor(name, damage, rng.integers(*((18, 22) if is_read else (4, 10)), 3), rng)
@@ -45,9 +45,8 @@ def check_cell(seed):
     with tempfile.TemporaryDirectory() as here, dask.config.set(num_workers=1):
         data = store(X, storage, Path(here))
         if damage == "broken":
-            return assert_refused(
-                parameters, data, storage if is_read or storage != "memory map" else "array", Path(here)
-            )
+            storage = "array" if storage == "memory map" and not is_read else storage
+            return assert_refused(parameters, data, storage, Path(here))
         try:
             model = fuzz.fit(data, parameters, **options)
         except (ValueError, MemoryError) as error:  # some fits need the data complete, or in memory
@@ -123,8 +122,7 @@ def assert_resumes(model, parameters, data, path, rng):
         again = BMP(**parameters).fit(data, checkpoint=path)
     if not model.n_passes_:
         return assert_identical(again, model)
-    for a, b in zip(
-        again.decomposition_.atoms, model.decomposition_.atoms, strict=True
-    ):  # other passes round otherwise
+    again, model = again.decomposition_, model.decomposition_  # other passes round otherwise
+    for a, b in zip(again.atoms, model.atoms, strict=True):
         assert a.mode == b.mode and np.array_equal(a.z, b.z), "other bits"
-    np.testing.assert_allclose(again.decomposition_.weights, model.decomposition_.weights, rtol=1e-9)
+    np.testing.assert_allclose(again.weights, model.weights, rtol=1e-9)

@@ -303,22 +303,6 @@ def test_the_truth_is_a_fixed_point_of_every_sweep(rng):
             np.testing.assert_allclose(naive.full(again.matrices), X, atol=1e-3)
 
 
-# weighted entries
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_weighted_equations_are_sums_over_entries(shape, rng):
-    X, weights = rng.standard_normal(shape), rng.random(shape) * (rng.random(shape) < 0.7)
-    factors = [rng.standard_normal((d, 3)) for d in shape]
-    data = Weighted(np.where(weights > 0, X, 1e9), weights)
-    for mode in range(len(shape)):
-        H, P = naive.weighted_equations(X, weights, factors, mode)
-        found = data.equations(factors, mode)
-        np.testing.assert_allclose(found.H, H, atol=1e-10)
-        np.testing.assert_allclose(found.P, P, atol=1e-10)
-        assert found.loss == pytest.approx(np.sum(weights * (X - naive.full(factors)) ** 2))
-
-
 # many candidates
 
 

@@ -6,9 +6,9 @@ from itertools import product
 import naive
 import numpy as np
 import pytest
-from samples import tensor, with_gaps
+from samples import tensor
 
-from boolcp import BMP, Atom, BooleanCP, DegenerateAtomsWarning, decompose, load
+from boolcp import BMP, DegenerateAtomsWarning, decompose, load
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.spec import State
 from boolcp.fit.starts import MAX_RIVALS, compared, find_rivals, pencil_start
@@ -41,23 +41,6 @@ def test_planted_atoms_are_exact_and_no_more_are_found(shape, n_asked):
     np.testing.assert_allclose(W.to_tensor(), X, atol=1e-5 * np.abs(X).max())
     assert ("nothing is left" in model.stop_reason_) == (n_asked > 0)
     assert (f"{3 + n_asked} atoms were requested" in W.summary()) == (n_asked > 0)
-
-
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("rank", [2, 3])
-def test_atoms_of_higher_rank_are_recovered(rank, missing, rng):
-    shape, atoms = (12, 13, 14), []
-    for mode in (0, 1):
-        z = rng.permutation(np.arange(shape[mode]) % 2 == 0)
-        factors = [rng.standard_normal((d, rank)) for n, d in enumerate(shape) if n != mode]
-        size = np.linalg.norm(factors[0] @ factors[1].T)
-        atoms.append(Atom(mode, z, (factors[0] / size, factors[1])))
-    truth = BooleanCP(shape, tuple(atoms), [10.0, 8.0])
-    X = truth.to_tensor()
-    W = decompose(with_gaps(X, missing), 2, atom_rank=rank, random_state=0)
-    assert hamming_error(W, truth) == 0 and {atom.rank for atom in W.atoms} == {rank}
-    np.testing.assert_allclose(W.to_tensor(), X, atol=1e-2)
-    assert all(0 < atom.certificate <= 1 for atom in W.atoms)
 
 
 def test_tiny_and_constant_tensors_are_decomposed():

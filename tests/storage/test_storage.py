@@ -430,20 +430,6 @@ def test_targets_touch_the_loss_and_are_nowhere_below_it(loss, case, rng, tmp_pa
     assert slopes[0] == pytest.approx(slopes[1], rel=1e-4, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["complete", "gaps", "huber"])
-def test_begun_again_with_any_state_a_fit_ends_the_same(name, tmp_path):
-    make, _, loss_name = UNEVEN.get(name, (lambda X: X, None, "squared"))
-    X = make(planted().X)
-    loss = make_loss(loss_name, X[~np.isnan(X)])
-    whole = states(opened(X, "zarr", tmp_path, loss=loss))
-    array = pytest.importorskip("zarr").open_array(tmp_path / "X.zarr", mode="r")
-    for n in (1, 3, len(whole) // 2, len(whole) - 3):
-        fit, s = Fit(look(Source(array, limit=2**20), loss), Spec(3, (0, 1, 2))), whole[n]
-        while s.result is None:
-            s = STEPS[s.stage](fit.at_state(s), s)
-        np.testing.assert_array_equal(s.result.to_tensor(), whole[-1].result.to_tensor())
-
-
 def test_atoms_of_rank_two_and_matrices(rng, tmp_path):
     X = planted(noise=0.1).X
     assert_close(fitted(opened(X, "dask", tmp_path), atom_rank=2), fitted(make_storage(X), atom_rank=2), 0.02)
