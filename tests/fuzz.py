@@ -337,19 +337,17 @@ def main():
     first, end = state["first"], time.monotonic() + args.seconds
     known = {check: state.setdefault(check.__name__, {"done": 0, "failed": {}, "seconds": 0.0}) for check in parts}
     while left := [check for check, count in parts.items() if known[check]["done"] < count]:
-        for check in left:
-            if (begin := time.monotonic()) > end:
-                break
-            done = known[check]["done"]
-            seeds = range(first + done, first + min(done + BATCH, parts[check]))
-            failed = run(check, seeds)
-            known[check]["done"], known[check]["failed"] = done + len(seeds), known[check]["failed"] | failed
-            known[check]["seconds"] += time.monotonic() - begin
-            args.state.write_text(json.dumps(state))
-            for seed, text in failed.items():
-                print(check.__name__, seed, *cell_of(seed, *kinds.get(check, [])), text, flush=True)
-        if time.monotonic() > end:
+        check = min(left, key=lambda check: known[check]["done"] / parts[check])
+        if (begin := time.monotonic()) > end:
             break
+        done = known[check]["done"]
+        seeds = range(first + done, first + min(done + BATCH, parts[check]))
+        failed = run(check, seeds)
+        known[check]["done"], known[check]["failed"] = done + len(seeds), known[check]["failed"] | failed
+        known[check]["seconds"] += time.monotonic() - begin
+        args.state.write_text(json.dumps(state))
+        for seed, text in failed.items():
+            print(check.__name__, seed, *cell_of(seed, *kinds.get(check, [])), text, flush=True)
     print("| part | combinations | cases | failed | seconds |\n| --- | --- | --- | --- | --- |")
     for check, has in known.items():
         cells = math.prod(map(len, kinds.get(check, [])))

@@ -7,6 +7,7 @@ from dataclasses import asdict, replace
 
 import naive
 import numpy as np
+import pytest
 
 from boolcp.datasets import make_boolean_cp
 from boolcp.result.atoms import Atom, BooleanCP
@@ -61,6 +62,21 @@ def listed(X, share=0.04, seed=1):
     """Return a share of the entries of X as a list of indices, values and shape."""
     indices = np.argwhere(np.random.default_rng(seed).random(X.shape) < share)
     return indices, X[tuple(indices.T)], X.shape
+
+
+def on_disk(X, kind, folder, chunks):
+    """Return X as an array that is not in memory: of dask, zarr, HDF5 with checksums, or a memory map."""
+    if kind == "dask":
+        return pytest.importorskip("dask.array").from_array(X, chunks=chunks)
+    if kind == "zarr":
+        return pytest.importorskip("zarr").create_array(folder / "X.zarr", data=X, chunks=chunks, overwrite=True)
+    if kind == "hdf5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(folder / "X.h5", "w") as file:
+            file.create_dataset("X", data=X, chunks=chunks, fletcher32=True)
+        return h5py.File(folder / "X.h5")["X"]
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
 
 
 def parts(W):

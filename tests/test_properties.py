@@ -5,19 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from samples import with_gaps
+from samples import on_disk, with_gaps
 
 from boolcp import BMP, Atom, BooleanCP
 
 SHAPE, MODES = (8, 9, 10), (0, 2)
 LOSSES = ("squared", "huber", "poisson", "bernoulli")
 RANKS = (1, 2, "block")
-
-
-def stored(X, folder):
-    """Return X as an array on disk."""
-    zarr = pytest.importorskip("zarr")
-    return zarr.create_array(folder / "X.zarr", data=X, chunks=(4, 5, 6), overwrite=True)
 
 
 def some_weights(shape):
@@ -32,7 +26,7 @@ KINDS = {
     "float32": lambda X, folder: (X.astype(np.float32), {}),
     "gaps": lambda X, folder: (with_gaps(X, 0.1), {}),
     "weights": lambda X, folder: (X.copy(), {"weights": some_weights(X.shape)}),
-    "disk": lambda X, folder: (stored(X, folder), {}),
+    "disk": lambda X, folder: (on_disk(X, "zarr", folder, (4, 5, 6)), {}),
 }
 MODELS = [("squared", rank) for rank in RANKS] + [(loss, 1) for loss in LOSSES[1:]]
 CASES = [(kind, loss, rank) for kind in KINDS for loss, rank in MODELS]

@@ -7,19 +7,9 @@ import numpy as np
 import pytest
 
 from boolcp.fit import _kernels as kernels
+from boolcp.fit import sweep as sweeps
 from boolcp.fit.atom_search import climb, from_bits, power_iterations
-from boolcp.fit.sweep import (
-    MAX_JOINT,
-    best_bits,
-    decide_rows,
-    polish,
-    relax,
-    ridges,
-    soft_bits,
-    solve_rows,
-    sweep,
-    sweep_order,
-)
+from boolcp.fit.sweep import MAX_JOINT, best_bits, decide_rows, polish, relax, ridges, soft_bits, solve_rows, sweep
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import compress
@@ -200,7 +190,7 @@ def test_a_sweep_decides_row_after_row(shape, kind, ranks, rng):
     weights = np.ones(shape) if kind == "complete" else rng.random(shape) * (rng.random(shape) < 0.9)
     data = Dense(X) if kind == "complete" else Weighted(X, weights)
     found, is_changed = sweep(data, W)
-    expected = naive.linked_sweep(X, weights, W.matrices, W.owner, W.boolean_mode, sweep_order(data))
+    expected = naive.linked_sweep(X, weights, W.matrices, W.owner, W.boolean_mode, sweeps.sweep_order(data))
     np.testing.assert_allclose(naive.full(found.matrices), naive.full(expected), atol=1e-7)
     assert found.loss == pytest.approx(np.sum(weights * (X - naive.full(expected)) ** 2))
     own = [W.column_mode == n for n in range(len(shape))]

@@ -69,23 +69,17 @@ def test_a_pencil_of_slices_is_exact_without_noise(shape, rng):
 # with noise
 
 
+NOISY = [((20, 22, 24), 6, 1.0), ((8, 9, 10, 7), 3, 0.5), ((40, 12, 30), 8, 1.0)]
+NOISY += [((60, 80), n_atoms, 0.1) for n_atoms in (3, 4, 6, 8)]
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("shape", "n_atoms", "noise"), [((20, 22, 24), 6, 1.0), ((8, 9, 10, 7), 3, 0.5), ((40, 12, 30), 8, 1.0)]
-)
+@pytest.mark.parametrize(("shape", "n_atoms", "noise"), NOISY)
 def test_the_loss_is_no_higher_than_that_of_a_start_at_the_truth(shape, n_atoms, noise, seed):
     X, clean, truth = make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed)
     W = decompose(X, n_atoms, random_state=0)
     assert loss_of(X, W) <= loss_at_the_truth(X, truth) * (1 + 1e-6)
-    assert rmse(W, clean) < 0.5 * noise
-
-
-@pytest.mark.parametrize("n_atoms", [3, 4, 6, 8])
-@pytest.mark.parametrize("seed", range(2))
-def test_matrices_do_not_end_above_the_truth(n_atoms, seed):
-    X, _, truth = make_boolean_cp((60, 80), n_atoms, noise=0.1, random_state=seed)
-    W = decompose(X, n_atoms, random_state=0)
-    assert loss_of(X, W) <= loss_at_the_truth(X, truth) * (1 + 1e-6)
+    assert rmse(W, clean) < 0.5 * noise or len(shape) == 2
 
 
 @pytest.mark.parametrize("noise", [8.0, 12.0])

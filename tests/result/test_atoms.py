@@ -78,7 +78,7 @@ def test_inner_with_atoms_asks_a_storage_for_the_same_numbers(W, rng):
 def test_a_decomposition_without_atoms_is_zero(shape, rng):
     W = BooleanCP(shape)
     assert W.n_atoms == W.n_parameters == W.n_bits == W.norm() == 0 and W.inner(rng.standard_normal(shape)) == 0
-    assert not W.to_tensor().any() and W.to_tensor().shape == shape
+    assert not W.to_tensor().any() and W.to_tensor().shape == shape and W.certify(np.zeros(shape)).n_atoms == 0
     assert [A.shape for A in W.factors] == [(d, 0) for d in shape]
     check_questions(W, np.zeros(shape), rng)
     assert "0 atoms" in repr(W) and "0 atoms" in W.summary()
@@ -223,20 +223,17 @@ def test_blocks_have_no_columns(rng):
 
 def test_what_does_not_fit_together_is_refused(rng):
     factors = (np.ones((5, 1)), np.ones((6, 1)))
-    with pytest.raises(ValueError, match="exactly one of the two"):
-        Atom(0, [1, 0])
-    with pytest.raises(ValueError, match="exactly one of the two"):
-        Atom(0, [1, 0], factors, np.ones((5, 6)))
-    for z in ([0.5, 1], [[1, 0]], [2, 1]):
-        with pytest.raises(ValueError, match="zeros and ones"):
-            Atom(0, z, factors)
     atom = Atom(0, [1, 0, 1, 1], factors)
-    with pytest.raises(ValueError, match="1 atoms but 2 weights"):
-        BooleanCP((4, 5, 6), (atom,), [1.0, 2.0])
-    with pytest.raises(ValueError, match="does not fit"):
-        BooleanCP((3, 5, 6), (atom,), [1.0])
-    with pytest.raises(ValueError, match=r"X has shape \(4, 5\)"):
-        BooleanCP((4, 5, 6), (atom,), [1.0]).inner(np.ones((4, 5)))
+    for make, words in (
+        (lambda: Atom(0, [1, 0]), "exactly one of the two"),
+        (lambda: Atom(0, [1, 0], factors, np.ones((5, 6))), "exactly one of the two"),
+        *((lambda z=z: Atom(0, z, factors), "zeros and ones") for z in ([0.5, 1], [[1, 0]], [2, 1])),
+        (lambda: BooleanCP((4, 5, 6), (atom,), [1.0, 2.0]), "1 atoms but 2 weights"),
+        (lambda: BooleanCP((3, 5, 6), (atom,), [1.0]), "does not fit"),
+        (lambda: BooleanCP((4, 5, 6), (atom,), [1.0]).inner(np.ones((4, 5))), r"X has shape \(4, 5\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
 
 
 def test_notebooks_show_a_table_with_escaped_labels(rng):

@@ -6,7 +6,7 @@ import tracemalloc
 import naive
 import numpy as np
 import pytest
-from samples import KINDS, check_questions, random_decomposition, with_gaps
+from samples import KINDS, check_questions, on_disk, random_decomposition, with_gaps
 
 from boolcp import BMP
 from boolcp.contractions import khatri_rao
@@ -32,15 +32,7 @@ CHUNKS = {"dask": (30, 8, 12), "zarr": (10, 24, 9), "hdf5": (7, 5, 36), "map": N
 
 def stored(X, kind, folder):
     """Return X as an array that is not in memory."""
-    chunks = CHUNKS[kind] if X.shape == PLANTED else None
-    if kind in ("dask", "thin"):
-        return da.from_array(X, chunks=chunks or 2)
-    if kind == "zarr":
-        return pytest.importorskip("zarr").create_array(folder / "X.zarr", data=X, chunks=chunks or (2,) * X.ndim)
-    if kind == "hdf5":
-        return pytest.importorskip("h5py").File(folder / "X.h5", "w").create_dataset("X", data=X, chunks=chunks)
-    np.save(folder / "X.npy", X)
-    return np.load(folder / "X.npy", mmap_mode="r")
+    return on_disk(X, kind.replace("thin", "dask"), folder, CHUNKS[kind] if X.shape == PLANTED else (2,) * X.ndim)
 
 
 def opened(X, kind, folder, limit=2**20, **given):
