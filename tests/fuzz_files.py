@@ -109,7 +109,7 @@ def read(path):
     if path.suffix == ".nwb":
         open_tensor(path, bin_ms=50)
     path = path.with_suffix(".vhdr") if path.suffix in (".vmrk", ".eeg") else path
-    return open_tensor(path, variable="X" if path.name == "sparse.mat" else None)
+    return open_tensor(path, variable="X" if path.name == "sparse.mat" else None)  # which is refused, but read first
 
 
 def assert_read_or_refused(path):
