@@ -1,6 +1,6 @@
 """Random fits against plain numpy; all kinds of fit, storage and damage; damaged and forged files; killed fits.
 
-`make fuzz` runs all of it, or the rest of it, and prints tables; `tests/test_fuzz.py` runs a short version.
+`make fuzz` runs all of it, or the rest of it, and prints a table; `tests/test_fuzz.py` runs a short version.
 """
 
 import argparse
@@ -9,10 +9,10 @@ import math
 import os
 import pickle
 import resource
+import signal
 import sys
 import time
 import warnings
-from collections import Counter
 from functools import reduce
 from pathlib import Path
 
@@ -21,6 +21,7 @@ import numpy as np
 
 SEED = 20261116
 MEMORY = 12 * 2**30  # bytes of address space of a case: one that needs more fails by itself
+SECONDS = 30  # of the processor for a case
 BATCH = 50  # cases of a forked process
 LEAST = 30  # cases of each kind of fit, of storage and of damage
 
@@ -282,42 +283,44 @@ def check_certificates(W, X, total, atoms):
 # All of it, in forked processes that may crash
 
 
-def run_forked(function, *arguments):
-    """Return what a function returns in a forked process; if that crashes, an AssertionError with its signal."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
-        try:
-            with os.fdopen(writer, "wb") as file:
-                pickle.dump(function(*arguments), file)
-            os._exit(0)
-        finally:
-            os._exit(1)
-    os.close(writer)
-    with os.fdopen(reader, "rb") as file:
-        answer = file.read()
-    status = os.waitpid(child, 0)[1]
-    assert answer and status == 0, f"the process ended with status {status}"
-    return pickle.loads(answer)
+def run(check, seeds):
+    """Return {seed: why it failed} of cases, checked in a forked process; a crash or a hang fails one case."""
+    failed, seeds = {}, list(seeds)
+    while seeds:
+        reader, writer = os.pipe()
+        if (child := os.fork()) == 0:
+            with os.fdopen(writer, "w") as file:
+                check_each(check, seeds, file)
+        os.close(writer)
+        with os.fdopen(reader) as file:
+            answers = [json.loads(line) for line in file]
+        status = os.waitpid(child, 0)[1]
+        answers += [f"the process ended with status {status}"] * (len(answers) < len(seeds))
+        failed |= {seed: text for seed, text in zip(seeds, answers, strict=False) if text}
+        seeds = seeds[len(answers) :]
+    return failed
 
 
-def run_cases(check, seeds, end=np.inf):
-    """Check cases until the time is over; return how many, and the reasons of those that failed by seed."""
-    failed, done = {}, 0
-    for seed in seeds:
-        if time.monotonic() > end:
-            break
-        try:
-            check(seed)
-        except Exception as error:
-            failed[seed] = f"{type(error).__name__}: {error}"[:300].replace("\n", " ")
-        done += 1
-    return done, failed
+def check_each(check, seeds, file):
+    """Write for each case why it failed, or an empty line, and end the process."""
+    resource.setrlimit(resource.RLIMIT_AS, (MEMORY, MEMORY))
+    try:
+        for seed in seeds:
+            signal.setitimer(signal.ITIMER_PROF, SECONDS)  # these end the process, even in a compiled loop
+            signal.alarm(20 * SECONDS)
+            text = ""
+            try:
+                check(seed)
+            except Exception as error:
+                text = f"{type(error).__name__}: {error}"[:300].replace("\n", " ")
+            print(json.dumps(text), file=file, flush=True)
+        os._exit(0)
+    finally:
+        os._exit(1)
 
 
 def main():
-    """Run all parts, in forked processes that may crash, from where the last run ended; print failures and tables."""
+    """Run batches of all parts in turn, from where the last run ended; print failures and a table."""
     from fuzz_files import DAMAGE, check_damaged, check_forged, check_kill, file_names
     from fuzz_grid import DAMAGE as OF_DATA
     from fuzz_grid import FITS, STORAGES, check_cell
@@ -327,51 +330,34 @@ def main():
     parser.add_argument("--seconds", type=float, default=np.inf, help="time for this run; the next one resumes")
     parser.add_argument("--state", type=Path, default=Path("fuzz.json"), help="what has been done")
     args = parser.parse_args()
-    kinds = {check_cell: [list(FITS), STORAGES, OF_DATA], check_damaged: [file_names(), DAMAGE]}
+    kinds = {check_cell: [FITS, STORAGES, OF_DATA], check_damaged: [file_names(), DAMAGE]}
     parts = {check: LEAST * math.prod(map(len, lists)) for check, lists in kinds.items()}
-    parts |= {check_forged: 600, check_kill: 60, check_fit: 10_000}
+    parts |= {check_forged: 900, check_kill: 60, check_fit: 10_000}
     state = json.loads(args.state.read_text()) if args.state.exists() else {"first": args.first}
     first, end = state["first"], time.monotonic() + args.seconds
-    for check, count in parts.items():
-        known = state.setdefault(check.__name__, {"done": 0, "failed": {}, "seconds": 0.0})
-        run_cases(check, range(first, first + 3))  # what the forked processes share: modules, files
-        while known["done"] < count and time.monotonic() < end:
-            seeds = range(first + known["done"], first + min(known["done"] + BATCH, count))
-            begin = time.monotonic()
-            try:
-                done, failed = run_forked(run_cases, check, seeds)
-            except AssertionError as error:
-                done, failed = len(seeds), {seeds[0]: f"{error} in one of the cases up to {seeds[-1]}"}
-            known["done"], known["seconds"] = known["done"] + done, known["seconds"] + time.monotonic() - begin
-            known["failed"] |= {str(seed): text for seed, text in failed.items()}
-            args.state.write_text(json.dumps(state))
-            for seed, text in failed.items():
-                print(f"{check.__name__} {seed}: {text}", flush=True)
-    show(state, kinds)
-    sys.exit(any(state[check.__name__]["failed"] for check in parts))
-
-
-def show(state, kinds):
-    """Print the tables of what was run: cases and failures, of kinds of fit and storage, or of files and damage."""
-    print("| part | cases | failed | seconds |\n| --- | --- | --- | --- |")
-    for name, known in state.items():
-        if name != "first":
-            print(f"| {name} | {known['done']} | {len(known['failed'])} | {known['seconds']:.0f} |")
-    for check, (rows, columns, *others) in kinds.items():
-        known = state[check.__name__]
-        cells = [tuple(cell_of(seed, rows, columns)) for seed in range(state["first"], state["first"] + known["done"])]
-        cases = Counter(cells)
-        failed = Counter(tuple(cell_of(int(seed), rows, columns)) for seed in known["failed"])
-        each = f", each as often with {', '.join(others[0])}" if others else ""
-        print(f"\n{check.__name__}: cases, failures{each}\n\n| | {' | '.join(columns)} |")
-        print(f"|{' --- |' * (len(columns) + 1)}")
-        for row in rows:
-            print(f"| {row} | {' | '.join(f'{cases[row, c]}, {failed[row, c]}' for c in columns)} |")
+    known = {check: state.setdefault(check.__name__, {"done": 0, "failed": {}, "seconds": 0.0}) for check in parts}
+    while left := [check for check, count in parts.items() if known[check]["done"] < count]:
+        check = min(left, key=lambda check: known[check]["done"] / parts[check])
+        if (begin := time.monotonic()) > end:
+            break
+        done = known[check]["done"]
+        seeds = range(first + done, first + min(done + BATCH, parts[check]))
+        failed = run(check, seeds)
+        known[check]["done"], known[check]["failed"] = done + len(seeds), known[check]["failed"] | failed
+        known[check]["seconds"] += time.monotonic() - begin
+        args.state.write_text(json.dumps(state))
+        for seed, text in failed.items():
+            print(check.__name__, seed, *cell_of(seed, *kinds.get(check, [])), text, flush=True)
+    print("| part | combinations | cases | failed | seconds |\n| --- | --- | --- | --- | --- |")
+    for check, has in known.items():
+        cells = math.prod(map(len, kinds.get(check, [])))
+        print(f"| {check.__name__} | {cells} | {has['done']} | {len(has['failed'])} | {has['seconds']:.0f} |")
+    sys.exit(any(has["failed"] for has in known.values()))
 
 
 def cell_of(seed, *lists):
     """Return one entry of each list: all combinations come one after another."""
-    return [each[seed // math.prod(map(len, lists[:n])) % len(each)] for n, each in enumerate(lists)]
+    return [list(each)[seed // math.prod(map(len, lists[:n])) % len(each)] for n, each in enumerate(lists)]
 
 
 if __name__ == "__main__":

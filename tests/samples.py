@@ -1,9 +1,13 @@
 """Random tensors, atoms and decompositions to test on; two fits compared bit by bit, a storage with an array."""
 
+import hashlib
+import json
+import zipfile
 from dataclasses import asdict, replace
 
 import naive
 import numpy as np
+import pytest
 
 from boolcp.datasets import make_boolean_cp
 from boolcp.result.atoms import Atom, BooleanCP
@@ -60,6 +64,21 @@ def listed(X, share=0.04, seed=1):
     return indices, X[tuple(indices.T)], X.shape
 
 
+def on_disk(X, kind, folder, chunks):
+    """Return X as an array that is not in memory: of dask, zarr, HDF5 with checksums, or a memory map."""
+    if kind == "dask":
+        return pytest.importorskip("dask.array").from_array(X, chunks=chunks)
+    if kind == "zarr":
+        return pytest.importorskip("zarr").create_array(folder / "X.zarr", data=X, chunks=chunks, overwrite=True)
+    if kind == "hdf5":
+        h5py = pytest.importorskip("h5py")
+        with h5py.File(folder / "X.h5", "w") as file:
+            file.create_dataset("X", data=X, chunks=chunks, fletcher32=True)
+        return h5py.File(folder / "X.h5")["X"]
+    np.save(folder / "X.npy", X)
+    return np.load(folder / "X.npy", mmap_mode="r")
+
+
 def parts(W):
     """Return everything a decomposition is made of, as arrays."""
     found = [W.weights, W.data_norm2, W.data_inner, np.zeros(0) if W.data_gram is None else W.data_gram]
@@ -92,3 +111,16 @@ def check_questions(data, X, rng, tolerance=1e-10):
         np.testing.assert_allclose(data.contract(mode, Z), naive.contract(X, mode, Z), **close)
         np.testing.assert_allclose(data.project(mode, blocks), naive.project(X, mode, blocks), **close)
         np.testing.assert_allclose(data.mttkrp(factors, mode), naive.mttkrp(X, factors, mode), **close)
+
+
+def forge(path, change):
+    """Replace the header of a checkpoint by what a function makes of it, and sign the file again."""
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["checkpoint.json"] = json.dumps(change(json.loads(members["checkpoint.json"]))).encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in members.items():
+            archive.writestr(name, content)
+        archive.comment = b"0" * 64
+    content = path.read_bytes()[:-64]
+    path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())

@@ -62,18 +62,16 @@ def test_values_behind_the_mask_do_not_matter(method, noisy, rng):
 @pytest.mark.parametrize("method", METHODS)
 def test_wrong_input_is_refused(method):
     X = np.ones((3, 4, 5))
-    with pytest.raises(ValueError, match="at least 1"):
-        method(0).fit(X)
-    with pytest.raises(TypeError, match="n_atoms must be an integer"):
-        method(2.5).fit(X)
-    with pytest.raises(ValueError, match="at least 2 is needed"):
-        method(1).fit(np.ones(3))
-    with pytest.raises(ValueError, match="infinity"):
-        method(1).fit(np.full((3, 3), np.inf))
-    with pytest.raises(ValueError, match="mask has shape"):
-        method(1).fit(X, mask=np.ones((3, 4), dtype=bool))
-    with pytest.raises(ValueError, match="observed"):
-        method(1).fit(np.full((3, 3), np.nan))
+    for n_atoms, data, options, error, words in (
+        (0, X, {}, ValueError, "at least 1"),
+        (2.5, X, {}, TypeError, "n_atoms must be an integer"),
+        (1, np.ones(3), {}, ValueError, "at least 2 is needed"),
+        (1, np.full((3, 3), np.inf), {}, ValueError, "infinity"),
+        (1, X, {"mask": np.ones((3, 4), dtype=bool)}, ValueError, "mask has shape"),
+        (1, np.full((3, 3), np.nan), {}, ValueError, "observed"),
+    ):
+        with pytest.raises(error, match=words):
+            method(n_atoms).fit(data, **options)
 
 
 # CP and Tucker: TensorLy

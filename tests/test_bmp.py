@@ -5,9 +5,6 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.model_selection import GridSearchCV
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 import boolcp
@@ -158,14 +155,6 @@ def test_transform_with_rank_two_atoms():
     n_columns = sum(1 if atom.mode == 0 else atom.rank for atom in model.decomposition_.atoms)
     assert T.shape == (12, n_columns)
     assert model.score(X) >= model.decomposition_.explained() - 1e-9
-
-
-def test_grid_search_and_pipeline():
-    X = sample((18, 10, 12), 2).X
-    grid = GridSearchCV(BMP(random_state=0, n_init=2), {"n_atoms": [1, 2]}, cv=2).fit(X)
-    assert grid.best_params_ == {"n_atoms": 2}
-    Z = make_pipeline(StandardScaler(), BMP(3, random_state=0)).fit_transform(sample((30, 12), 2).X)
-    assert Z.shape == (30, 3)
 
 
 BAD = {

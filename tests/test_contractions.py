@@ -1,20 +1,8 @@
 import naive
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from boolcp import contractions
-
-
-@st.composite
-def arrays_with_a_mode(draw):
-    """An array of order 2 to 4 (sizes from 1), one of its modes, a number of columns and a generator."""
-    shape = tuple(draw(st.lists(st.integers(1, 5), min_size=2, max_size=4)))
-    rng = np.random.default_rng(draw(st.integers(0, 2**16)))
-    dtype = draw(st.sampled_from([np.float32, np.float64]))
-    X = rng.standard_normal(shape).astype(dtype)
-    return X, draw(st.integers(0, len(shape) - 1)), draw(st.integers(1, 4)), rng
 
 
 def close(X, answer, truth):
@@ -43,15 +31,11 @@ def check_all(X, mode, n_columns, rng):
     np.testing.assert_array_equal(X, before)
 
 
-@given(arrays_with_a_mode())
-def test_products_equal_sums_over_slices(sample):
-    check_all(*sample)
-
-
-def test_products_in_chunks_equal_sums_over_slices(chunk, rng):
-    for shape in [(4, 5, 6), (3, 2, 4, 3), (1, 4, 5), (5, 4, 1), (1, 4, 1), (1, 1, 4), (4, 1, 1)]:
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_products_in_chunks_equal_sums_over_slices(dtype, chunk, rng):
+    for shape in [(2, 3), (1, 1), (4, 5, 6), (3, 2, 4, 3), (1, 4, 5), (5, 4, 1), (1, 4, 1), (1, 1, 4), (4, 1, 1)]:
         for mode in range(len(shape)):
-            check_all(rng.standard_normal(shape), mode, 3, rng)
+            check_all(rng.standard_normal(shape).astype(dtype), mode, 3, rng)
 
 
 @pytest.mark.parametrize("mode", [0, 1, 2])

@@ -3,54 +3,36 @@
 import os
 
 import fuzz
-import fuzz_files
 import pytest
+from fuzz_files import check_damaged, check_forged, check_kill
+from fuzz_grid import check_cell
+
+ONCE_FAILED = [3004783, 3009357, 4009225, 6006281]  # all of them with mean=True
 
 
-@pytest.mark.slow
-def test_random_fits_agree_with_plain_numpy():
-    assert fuzz.run_cases(fuzz.check_fit, range(200_000, 200_300)) == (300, {})
-
-
-@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("check", "count"),
-    [(fuzz_files.check_damaged, 170), (fuzz_files.check_forged, 150), (fuzz_files.check_kill, 5)],
-    ids=["flipped", "forged", "killed"],
+    ("check", "seeds"),
+    [
+        (fuzz.check_fit, [*ONCE_FAILED, *range(100_000, 100_008)]),
+        (check_damaged, range(20_000, 20_020)),
+        (check_forged, range(20_000, 20_020)),
+        (check_kill, range(20_000, 20_002)),
+        (check_cell, range(20_000, 20_005)),
+    ],
 )
-def test_files_are_read_or_refused_and_killed_fits_resume(check, count):
-    assert fuzz.run_forked(fuzz.run_cases, check, range(10_000, 10_000 + count)) == (count, {})
+@pytest.mark.parametrize("times", [1, pytest.param(20, marks=pytest.mark.slow)])
+def test_random_cases_have_no_failure(check, seeds, times):
+    seeds = [*seeds, *range(200_000, 200_000 + (times - 1) * len(seeds))]
+    assert fuzz.run(check, seeds) == {}
 
 
-def test_a_few_random_fits_agree_with_plain_numpy():
-    assert fuzz.run_cases(fuzz.check_fit, range(100_000, 100_008)) == (8, {})
-    once_failed = [3004783, 3009357, 4009225, 6006281]  # all of them with mean=True
-    assert fuzz.run_cases(fuzz.check_fit, once_failed) == (4, {})
-
-
-def test_a_few_damaged_and_forged_files_are_read_or_refused():
-    for check in (fuzz_files.check_damaged, fuzz_files.check_forged):
-        assert fuzz.run_cases(check, range(20_000, 20_020)) == (20, {})
-
-
-def test_a_crash_is_a_failure_and_not_the_end():
-    with pytest.raises(AssertionError, match="ended with status"):
-        fuzz.run_forked(os._exit, 3)
-    assert fuzz.run_forked(sum, [1, 2]) == 3
+def test_a_crash_fails_its_case_and_is_not_the_end():
+    failed, end = fuzz.run(lambda seed: 1 / seed < 0.4 and os._exit(seed), range(5)), "the process ended with status"
+    assert failed == {0: "ZeroDivisionError: division by zero", 3: f"{end} 768", 4: f"{end} 1024"}
 
 
 def test_the_oracle_notices_a_wrong_result(monkeypatch):
-    """The checks can fail: a result whose weights are doubled is found out."""
-    from dataclasses import replace
-
-    from boolcp import BMP
-
-    fit = BMP.fit
-
-    def doubled(self, X, **options):
-        model = fit(self, X, **options)
-        model.decomposition_ = replace(model.decomposition_, data_norm2=2 * model.decomposition_.data_norm2)
-        return model
-
-    monkeypatch.setattr(BMP, "fit", doubled)
-    assert set(fuzz.run_cases(fuzz.check_fit, range(100_001, 100_004))[1].values()) == {"AssertionError: norm"}
+    """The checks can fail: here they take the atoms of a result for twice as large."""
+    atom = fuzz.naive.atom
+    monkeypatch.setattr("naive.atom", lambda one: 2 * atom(one))
+    assert set(fuzz.run(fuzz.check_fit, range(100_001, 100_004)).values()) == {"AssertionError: inner"}

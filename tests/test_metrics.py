@@ -94,16 +94,15 @@ def test_a_cp_pair_scores_by_the_product_of_cosines(rng):
 def test_metrics_say_what_does_not_fit(rng):
     W = random_decomposition(SHAPE, "rank one", rng)
     other = random_decomposition((6, 7), "rank one", rng)
-    for metric in (hamming_error, factor_match_score):
-        with pytest.raises(ValueError, match="same shape"):
-            metric(other, W)
-    with pytest.raises(ValueError, match="truth has no atoms"):
-        hamming_error(W, W[:0])
-    with pytest.raises(ValueError, match="no atoms"):
-        factor_match_score(W[:0], W[:0])
-    with pytest.raises(TypeError, match="estimate must be a BooleanCP"):
-        hamming_error(np.zeros(SHAPE), W)
-    with pytest.raises(ValueError, match="equal sizes"):
-        factor_match_score((None, [np.ones((2, 1))] * 3), W)
-    with pytest.raises(ValueError, match="not of rank one"):
-        factor_match_score((None, [np.ones((d, 1)) for d in SHAPE]), random_decomposition(SHAPE, "block", rng))
+    pairs, block = [np.ones((d, 1)) for d in SHAPE], random_decomposition(SHAPE, "block", rng)
+    for metric, estimate, truth, error, words in (
+        (hamming_error, other, W, ValueError, "same shape"),
+        (factor_match_score, other, W, ValueError, "same shape"),
+        (hamming_error, W, W[:0], ValueError, "truth has no atoms"),
+        (factor_match_score, W[:0], W[:0], ValueError, "no atoms"),
+        (hamming_error, np.zeros(SHAPE), W, TypeError, "estimate must be a BooleanCP"),
+        (factor_match_score, (None, [np.ones((2, 1))] * 3), W, ValueError, "equal sizes"),
+        (factor_match_score, (None, pairs), block, ValueError, "not of rank one"),
+    ):
+        with pytest.raises(error, match=words):
+            metric(estimate, truth)

@@ -5,23 +5,13 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
+from samples import on_disk, with_gaps
 
 from boolcp import BMP, Atom, BooleanCP
 
 SHAPE, MODES = (8, 9, 10), (0, 2)
 LOSSES = ("squared", "huber", "poisson", "bernoulli")
 RANKS = (1, 2, "block")
-
-
-def stored(X, folder):
-    """Return X as an array on disk."""
-    zarr = pytest.importorskip("zarr")
-    return zarr.create_array(folder / "X.zarr", data=X, chunks=(4, 5, 6), overwrite=True)
-
-
-def with_gaps(X):
-    """Return X with a tenth of the entries missing."""
-    return np.where(np.random.default_rng(5).random(X.shape) < 0.1, np.nan, X)
 
 
 def some_weights(shape):
@@ -34,9 +24,9 @@ KINDS = {
     "C order": lambda X, folder: (X.copy(order="C"), {}),
     "Fortran order": lambda X, folder: (X.copy(order="F"), {}),
     "float32": lambda X, folder: (X.astype(np.float32), {}),
-    "gaps": lambda X, folder: (with_gaps(X), {}),
+    "gaps": lambda X, folder: (with_gaps(X, 0.1), {}),
     "weights": lambda X, folder: (X.copy(), {"weights": some_weights(X.shape)}),
-    "disk": lambda X, folder: (stored(X, folder), {}),
+    "disk": lambda X, folder: (on_disk(X, "zarr", folder, (4, 5, 6)), {}),
 }
 MODELS = [("squared", rank) for rank in RANKS] + [(loss, 1) for loss in LOSSES[1:]]
 CASES = [(kind, loss, rank) for kind in KINDS for loss, rank in MODELS]
@@ -120,6 +110,7 @@ def test_planted_atoms_are_found_and_found_again(kind, loss, rank, tmp_path):
     X, given = KINDS[kind](clean(loss, rank), tmp_path)
     W = fitted(X, loss, rank, **given)
     assert bits(W) == bits(planted(loss, rank))
+    assert {atom.rank for atom in W.atoms} == {None if rank == "block" else rank}
     assert_close(W, clean(loss, rank), 1e-4)
     again = fitted(W.to_tensor(), loss, rank, **given)
     assert bits(again) == bits(W)
@@ -177,7 +168,7 @@ def test_permuted_modes_give_permuted_atoms(loss, rank, modes):
 @every_model
 def test_values_under_the_mask_never_matter(loss, rank):
     X = noisy(loss, rank)
-    mask = ~np.isnan(with_gaps(X))
+    mask = ~np.isnan(with_gaps(X, 0.1))
     W = fitted(np.where(mask, X, np.nan), loss, rank)
     for value in (0.0, -7.5, 1e6, np.inf):
         assert_same(fitted(np.where(mask, X, value), loss, rank, mask=mask), W, loss)
@@ -194,7 +185,7 @@ def test_twice_the_tensor_has_twice_the_weights(loss, rank):
 @every_model
 def test_weights_of_zero_and_one_are_a_mask(loss, rank):
     X = noisy(loss, rank)
-    mask = ~np.isnan(with_gaps(X))
+    mask = ~np.isnan(with_gaps(X, 0.1))
     W, V = fitted(X, loss, rank, mask=mask), fitted(X, loss, rank, weights=mask.astype(float))
     assert bits(V) == bits(W)
     assert_close(V, W)

@@ -132,23 +132,19 @@ def test_a_chain_does_not_join_sessions_and_new_trials_need_their_mode():
 
 def test_what_does_not_correspond_is_refused():
     sessions, _, _ = draw()
-    with pytest.raises(ValueError, match="same modes"):
-        boolcp.fit_sessions(sessions, 2, shared=("channel",))
-    with pytest.raises(ValueError, match="complete data"):
-        boolcp.fit_sessions([sessions["day 0"], sessions["day 1"][1:]], 2, noise="separable")
-    with pytest.raises(ValueError, match="does not vary"):
-        boolcp.fit_sessions([sessions["day 0"], sessions["day 1"][..., :1]], 2)
-    with pytest.raises(ValueError, match="need labels"):
-        boolcp.fit_sessions([np.ones((3, 4, 5)), np.ones((4, 4, 5))], 2, shared=(0, 1))
-    X = sessions["day 0"]
-    for given, words in (
-        ({1: X, "1": X}, "a name of its own"),
-        ([X], "Two or more"),
-        ({"a": X, "b": X * np.inf}, "Session 'b': X contains infinity"),
-        ([X, X.isel(channel=[0, 0, 1])], "repeat in a session"),
+    X, Y = sessions["day 0"], sessions["day 1"]
+    for given, options, words in (
+        (sessions, {"shared": ("channel",)}, "same modes"),
+        ([X, Y[1:]], {"noise": "separable"}, "complete data"),
+        ([X, Y[..., :1]], {}, "does not vary"),
+        ([np.ones((3, 4, 5)), np.ones((4, 4, 5))], {"shared": (0, 1)}, "need labels"),
+        ({1: X, "1": X}, {}, "a name of its own"),
+        ([X], {}, "Two or more"),
+        ({"a": X, "b": X * np.inf}, {}, "Session 'b': X contains infinity"),
+        ([X, X.isel(channel=[0, 0, 1])], {}, "repeat in a session"),
     ):
         with pytest.raises(ValueError, match=words):
-            boolcp.fit_sessions(given, 2)
+            boolcp.fit_sessions(given, 2, **options)
     hidden = np.ma.masked_array(X.values, X.values > 0)
     tensors = [
         boolcp.fit_sessions([Y.T, X.values.T], 1, shared=(1, 2), random_state=0).decomposition_.to_tensor()

@@ -2,6 +2,7 @@
 
 import csv
 import inspect
+import itertools
 import json
 import os
 import re
@@ -469,36 +470,21 @@ def test_a_bug_is_told_apart(data, run, monkeypatch):
 # Ctrl-C, and results that are never lost
 
 
-@pytest.fixture
-def interrupted(monkeypatch):
-    """Return a function that makes the next fits get Ctrl-C after the given steps of the callback."""
-    fit = boolcp.BMP.fit
-
-    def interrupt(*steps):
-        def with_signal(self, *arguments, **options):
-            told = []
-
-            def callback(progress):
-                told.append(progress)
-                if len(told) in steps:
-                    signal.raise_signal(signal.SIGINT)
-
-            return fit(self, *arguments, callback=callback, **options)
-
-        monkeypatch.setattr(boolcp.BMP, "fit", with_signal if steps else fit)
-
-    return interrupt
-
-
-def test_ctrl_c_leaves_a_valid_result_and_a_checkpoint_to_resume_from(data, run, interrupted):
+def test_ctrl_c_leaves_a_valid_result_and_a_checkpoint_to_resume_from(data, run, monkeypatch):
     arguments = ("fit", "data.npy", "-k", 6, "--n-init", 2, "--checkpoint", "steps.npz", "-o")
-    interrupted(2, 3)
-    code, out, err = run(*arguments, "out")
+    fit, steps = boolcp.BMP.fit, itertools.count()
+
+    def press(progress):
+        if next(steps) in (1, 2):
+            signal.raise_signal(signal.SIGINT)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("boolcp.BMP.fit", lambda *given, **options: fit(*given, callback=press, **options))
+        code, out, err = run(*arguments, "out")
     W = boolcp.load("out")
     assert code == INTERRUPTED and f"a valid but partial result, {W.n_atoms} of 6 atoms" in out and 0 < W.n_atoms < 6
     assert "Stopping: the atoms found so far" in err and "resumes from steps.npz" in out
     assert load_provenance("out")["is_partial"] is True
-    interrupted()
     code, out, _ = run("info", "steps.npz")
     assert code == 0 and "the checkpoint of a fit" in out and "--checkpoint steps.npz" in out and "BMP.resume" in out
     assert run(*arguments, "out", "--force")[0] == 0

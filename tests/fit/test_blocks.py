@@ -125,15 +125,6 @@ def test_zero_modes_and_what_is_not_asked_for(rng):
 # entries that do not count alike
 
 
-@pytest.mark.parametrize("share", [0.5, 0.8])
-def test_planted_bits_are_found_with_gaps(share, rng):
-    X, bits = make_blocks((24, 20, 22), (0, 1), rng)
-    X += 0.3 * rng.standard_normal(X.shape)
-    mask = rng.random(X.shape) < share
-    W = fit(np.where(mask, X, np.nan), 2).decomposition_
-    assert bits_of(W) == {(mode, z.tobytes()) for mode, z in enumerate(bits)}
-
-
 def test_blocks_are_weighted_least_squares(rng):
     X, bits = make_blocks((24, 20, 22), (0,), rng)
     weights = rng.uniform(0.5, 2.0, X.shape)

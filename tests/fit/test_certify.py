@@ -71,13 +71,6 @@ def test_wrong_arguments_are_named(change, words):
         W.certify(change.pop("X", X), **change)
 
 
-def test_an_empty_decomposition_stays_empty():
-    X = np.zeros((3, 4, 5))
-    with pytest.warns(UserWarning):
-        W = boolcp.decompose(X, 1, random_state=0)
-    assert W.n_atoms == 0 and W.certify(X).n_atoms == 0
-
-
 def test_a_mode_whose_gram_matrix_takes_long_is_judged_by_the_shorter_ones():
     X = make_boolean_cp((9, LARGE + 50, 10), [1, 2, 0], noise=1.0, random_state=4).X
     W = boolcp.decompose(X, 3, random_state=0)

@@ -7,19 +7,9 @@ import numpy as np
 import pytest
 
 from boolcp.fit import _kernels as kernels
+from boolcp.fit import sweep as sweeps
 from boolcp.fit.atom_search import climb, from_bits, power_iterations
-from boolcp.fit.sweep import (
-    MAX_JOINT,
-    best_bits,
-    decide_rows,
-    polish,
-    relax,
-    ridges,
-    soft_bits,
-    solve_rows,
-    sweep,
-    sweep_order,
-)
+from boolcp.fit.sweep import MAX_JOINT, best_bits, decide_rows, polish, relax, ridges, soft_bits, solve_rows, sweep
 from boolcp.result.columns import Columns
 from boolcp.storage.dense import Dense
 from boolcp.storage.tucker import compress
@@ -200,7 +190,7 @@ def test_a_sweep_decides_row_after_row(shape, kind, ranks, rng):
     weights = np.ones(shape) if kind == "complete" else rng.random(shape) * (rng.random(shape) < 0.9)
     data = Dense(X) if kind == "complete" else Weighted(X, weights)
     found, is_changed = sweep(data, W)
-    expected = naive.linked_sweep(X, weights, W.matrices, W.owner, W.boolean_mode, sweep_order(data))
+    expected = naive.linked_sweep(X, weights, W.matrices, W.owner, W.boolean_mode, sweeps.sweep_order(data))
     np.testing.assert_allclose(naive.full(found.matrices), naive.full(expected), atol=1e-7)
     assert found.loss == pytest.approx(np.sum(weights * (X - naive.full(expected)) ** 2))
     own = [W.column_mode == n for n in range(len(shape))]
@@ -301,22 +291,6 @@ def test_the_truth_is_a_fixed_point_of_every_sweep(rng):
             again, is_changed = sweep(data, there)
             assert not is_changed and there.loss <= 1e-8 * np.sum(X**2)
             np.testing.assert_allclose(naive.full(again.matrices), X, atol=1e-3)
-
-
-# weighted entries
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_weighted_equations_are_sums_over_entries(shape, rng):
-    X, weights = rng.standard_normal(shape), rng.random(shape) * (rng.random(shape) < 0.7)
-    factors = [rng.standard_normal((d, 3)) for d in shape]
-    data = Weighted(np.where(weights > 0, X, 1e9), weights)
-    for mode in range(len(shape)):
-        H, P = naive.weighted_equations(X, weights, factors, mode)
-        found = data.equations(factors, mode)
-        np.testing.assert_allclose(found.H, H, atol=1e-10)
-        np.testing.assert_allclose(found.P, P, atol=1e-10)
-        assert found.loss == pytest.approx(np.sum(weights * (X - naive.full(factors)) ** 2))
 
 
 # many candidates

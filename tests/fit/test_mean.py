@@ -6,10 +6,10 @@ from itertools import product
 import naive
 import numpy as np
 import pytest
-from samples import with_gaps
+from samples import random_atom, with_gaps
 
 import boolcp
-from boolcp import BMP, Atom, BooleanCP, decompose
+from boolcp import BMP, BooleanCP, decompose
 from boolcp.metrics import hamming_error
 
 SHAPE, MODE = (16, 9, 10), 0
@@ -19,13 +19,8 @@ def planted(rank=1, noise=0.05, size=20.0, seed=0, sizes=(5, 7)):
     """Return a tensor with a dense mean over mode 0 and two atoms, its mean and the atoms."""
     rng, atoms = np.random.default_rng(seed), []
     for n_ones in sizes:
-        z = rng.permutation(np.arange(SHAPE[MODE]) < n_ones)
-        factors = [rng.standard_normal((d, 2 if rank == "block" else rank)) for d in SHAPE[1:]]
-        V = factors[0] @ factors[1].T
-        real = {"block": V / np.linalg.norm(V)} if rank == "block" else {
-            "factors": (factors[0] / np.linalg.norm(V), factors[1])
-        }  # fmt: skip
-        atoms.append(Atom(MODE, z, **real))
+        atom = random_atom(SHAPE, MODE, {1: "rank one", 2: "rank two"}.get(rank, rank), rng)
+        atoms.append(replace(atom, z=rng.permutation(np.arange(SHAPE[MODE]) < n_ones)))
     truth = BooleanCP(SHAPE, tuple(atoms), [size, 0.8 * size])
     mean = 5 * rng.standard_normal((1, *SHAPE[1:]))
     return mean + truth.to_tensor() + noise * rng.standard_normal(SHAPE), mean, truth

@@ -1,24 +1,20 @@
 """Checkpoints and callbacks: a fit that is stopped anywhere, or killed, ends with the bits of one that never was."""
 
-import hashlib
-import json
 import os
 import shutil
 import signal
-import subprocess
 import sys
-import textwrap
 import warnings
 import zipfile
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import scipy.sparse
-from samples import assert_identical, tensor, with_gaps
+from samples import assert_identical, forge, tensor, with_gaps
 
-import boolcp
 from boolcp import BMP, BoolcpWarning
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.watch import Stop
@@ -60,6 +56,9 @@ def test_resumed_after_any_step_ends_with_the_same_bits(name, tmp_path):
         again: list = []
         assert_identical(BMP.resume(path, X, callback=again.append), whole)
         assert again == seen[n:]  # no step of the file is taken again
+        again.clear()
+        assert_identical(FITS[name]()[0].fit(X, checkpoint=path, callback=again.append), whole)
+        assert again == []  # it was finished
         for file in tmp_path.iterdir():
             file.unlink()
 
@@ -73,16 +72,6 @@ def test_a_fit_stopped_again_and_again_advances_by_one_step_each_time(tmp_path):
         FITS["complete, compressed"]()[0].fit(X, checkpoint=path, callback=lambda p, told=told: told.append(p) or True)
         assert told == [progress]
     assert_identical(BMP.resume(path, X), whole)
-
-
-def test_a_finished_file_returns_the_result_and_the_path(tmp_path):
-    for name in ("complete, compressed", "blocks", "as published"):
-        model, X = FITS[name]()
-        path = tmp_path / f"{name}.npz"
-        whole = model.fit(X, checkpoint=path)
-        seen: list = []
-        assert_identical(FITS[name]()[0].fit(X, checkpoint=path, callback=seen.append), whole)
-        assert seen == []
 
 
 def test_labels_come_from_the_data_given(tmp_path):
@@ -312,19 +301,6 @@ def test_the_file_is_a_plain_archive(tmp_path):
     assert len(names) > 1 and sorted(p.name for p in tmp_path.iterdir()) == ["fit.npz", "fit.npz.previous"]
 
 
-def rewritten(path, **changes):
-    """Change the header of a checkpoint and sign it again."""
-    with zipfile.ZipFile(path) as archive:
-        members = {name: archive.read(name) for name in archive.namelist()}
-    members["checkpoint.json"] = json.dumps(json.loads(members["checkpoint.json"]) | changes).encode()
-    with zipfile.ZipFile(path, "w") as archive:
-        for name, content in members.items():
-            archive.writestr(name, content)
-        archive.comment = b"0" * 64
-    content = path.read_bytes()[:-64]
-    path.write_bytes(content + hashlib.sha256(content).hexdigest().encode())
-
-
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
@@ -339,7 +315,7 @@ def test_a_file_of_another_version_or_without_a_state_is_refused(changes, text, 
     X, path = tensor(), tmp_path / "fit.npz"
     BMP(2, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
     (tmp_path / "fit.npz.previous").unlink(missing_ok=True)
-    rewritten(path, **changes)
+    forge(path, lambda header: header | changes)
     if changes:
         with pytest.raises(FileError, match=text):
             BMP.resume(path, X)
@@ -350,22 +326,12 @@ def test_a_file_of_another_version_or_without_a_state_is_refused(changes, text, 
 @pytest.mark.parametrize("rank", [1, "block"])
 @pytest.mark.parametrize(
     ("part", "value"),
-    [
-        ("path", []),
-        ("path", [None]),
-        ("n_done", -1),
-        ("best", 3),
-        ("stop_reason", "x"),
-        ("stage", "ridge"),
-        ("seed", "a"),
-    ],
+    [("path", []), ("path", [None]), ("n_done", -1), ("best", 3), ("stop_reason", "x"), ("stage", "x")],
 )
 def test_a_state_that_no_fit_has_is_refused(part, value, rank, tmp_path):
     X, path = tensor(), tmp_path / "fit.npz"
     BMP(2, atom_rank=rank, random_state=0).fit(X, checkpoint=path, callback=lambda progress: True)
-    with zipfile.ZipFile(path) as archive:
-        state = json.loads(archive.read("checkpoint.json"))["state"]
-    rewritten(path, state={"kind": "State", "parts": state["parts"] | {part: value}})
+    forge(path, lambda header: header["state"]["parts"].update({part: value}) or header)
     with pytest.raises(FileError, match=r"fit\.npz"):
         BMP.resume(path, X)
 
@@ -393,39 +359,40 @@ def test_a_file_that_can_no_longer_be_written_costs_no_result(tmp_path):
 
 # killed for good
 
-SCRIPT = textwrap.dedent("""
-    import os, signal, sys
-    import numpy as np
-    from boolcp import BMP
 
-    X, n_left = np.load("X.npy"), int(sys.argv[1])
-
-    def count(progress):
-        global n_left
-        n_left -= 1
-        if n_left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    BMP(4, random_state=0).fit(X, checkpoint="fit.npz", callback=count)
-""")
-
-
-def run_until_killed(folder, n_steps):
-    """Run the fit in a process that is killed after some steps; return whether it was."""
-    environment = os.environ | {"PYTHONPATH": str(Path(boolcp.__file__).parents[1])}
-    done = subprocess.run([sys.executable, "-c", SCRIPT, str(n_steps)], cwd=folder, env=environment, check=False)
-    assert done.returncode in (0, -signal.SIGKILL)
-    return done.returncode != 0
+def run_until_killed(model, X, path, n_steps):
+    """Run a fit in a process that is killed after some steps."""
+    if (child := os.fork()) == 0:
+        try:
+            is_last = stop_after(n_steps)
+            model.fit(X, checkpoint=path, callback=lambda p: is_last(p) and os.kill(os.getpid(), signal.SIGKILL))
+        finally:
+            os._exit(1)
+    assert os.waitpid(child, 0)[1] == signal.SIGKILL
 
 
 def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
-    X = make_boolean_cp((30, 35, 40), 4, noise=3.0, random_state=0).X
-    np.save(tmp_path / "X.npy", X)
+    X, path = make_boolean_cp((30, 35, 40), 4, noise=3.0, random_state=0).X, tmp_path / "fit.npz"
     whole = BMP(4, random_state=0).fit(X)
-    assert run_until_killed(tmp_path, 3)  # in the pursuit, where a second may pass between two writes
-    assert run_until_killed(tmp_path, 5)  # at the latest in the stage after it
-    assert_identical(BMP(4, random_state=0).fit(X, checkpoint=tmp_path / "fit.npz"), whole)
-    assert len(list(tmp_path.iterdir())) <= 4  # data, the file, its previous version, one that was being written
+    run_until_killed(BMP(4, random_state=0), X, path, 3)  # in the pursuit, where a second may pass between two writes
+    run_until_killed(BMP(4, random_state=0), X, path, 5)  # at the latest in the stage after it
+    assert_identical(BMP(4, random_state=0).fit(X, checkpoint=path), whole)
+    assert len(list(tmp_path.iterdir())) <= 3  # the file, its previous version, one that was being written
+
+
+@contextmanager
+def ctrl_c_at(is_there):
+    """Give a function; once it was called, Ctrl-C is pressed at the first call of a code that `is_there` accepts."""
+
+    def interrupt(frame, event, argument):
+        if event == "call" and is_there(frame.f_code):
+            sys.setprofile(None)
+            raise KeyboardInterrupt
+
+    try:
+        yield lambda: sys.setprofile(interrupt)
+    finally:
+        sys.setprofile(None)
 
 
 @pytest.mark.parametrize(
@@ -433,36 +400,20 @@ def test_a_killed_fit_ends_with_the_same_bits(tmp_path):
 )
 def test_ctrl_c_in_the_middle_of_a_step_keeps_the_atoms_found_so_far(stage, noise):
     X = make_boolean_cp((9, 10, 11), 3, noise=noise, missing=0.2, random_state=0).X
-
-    def interrupt(frame, event, argument):
-        if event == "call" and frame.f_code.co_filename.endswith("sweep.py"):  # of the next step
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
     X, loss = (np.abs(np.round(X)), "poisson") if stage == "observed" else (X, "squared")
     model = BMP(3, loss=loss, random_state=0)
-    try:
+    with ctrl_c_at(lambda code: code.co_filename.endswith("sweep.py")) as press:  # of the next step
         with pytest.raises(KeyboardInterrupt, match="atoms found so far"):
-            model.fit(X, callback=lambda progress: sys.setprofile(interrupt) if progress.stage == stage else None)
-    finally:
-        sys.setprofile(None)
+            model.fit(X, callback=lambda progress: press() if progress.stage == stage else None)
     assert 0 < model.decomposition_.n_atoms <= 3 and 0 < model.decomposition_.explained() < 1
     assert "Ctrl-C" in model.stop_reason_ and not model.converged_
 
 
 def test_ctrl_c_after_the_last_step_leaves_no_half_of_a_model():
-    def interrupt(frame, event, argument):
-        if event == "call" and frame.f_code.co_name == "path_of":
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
     model = BMP(2, random_state=0)
-    sys.setprofile(interrupt)
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            model.fit(tensor())
-    finally:
-        sys.setprofile(None)
+    with ctrl_c_at(lambda code: code.co_name == "path_of") as press, pytest.raises(KeyboardInterrupt):
+        press()
+        model.fit(tensor())
     assert model.decomposition_.n_atoms == 2 and model.converged_ and model.path_ == () and model.n_passes_ == 0
 
 
@@ -496,16 +447,8 @@ def test_a_cluster_whose_workers_die_gives_the_same_bits_or_says_so(tmp_path, mo
 def test_ctrl_c_while_the_number_of_atoms_is_chosen_says_what_is_kept(is_chosen):
     X = make_boolean_cp((9, 10, 11), 1, noise=0.1, random_state=0).X
     model = BMP("auto", random_state=0)
-
-    def interrupt(frame, event, argument):
-        if event == "call" and frame.f_code.co_name == "path_of" and hasattr(model, "selection_") == is_chosen:
-            sys.setprofile(None)
-            raise KeyboardInterrupt
-
-    sys.setprofile(interrupt)
-    try:
+    with ctrl_c_at(lambda code: code.co_name == "path_of" and hasattr(model, "selection_") == is_chosen) as press:
+        press()
         with pytest.raises(KeyboardInterrupt, match=None if is_chosen else "no result"):
             model.fit(X)
-    finally:
-        sys.setprofile(None)
     assert hasattr(model, "decomposition_") == is_chosen

@@ -6,9 +6,9 @@ from itertools import product
 import naive
 import numpy as np
 import pytest
-from samples import tensor, with_gaps
+from samples import tensor
 
-from boolcp import BMP, Atom, BooleanCP, DegenerateAtomsWarning, decompose, load
+from boolcp import BMP, DegenerateAtomsWarning, decompose, load
 from boolcp.datasets import make_boolean_cp
 from boolcp.fit.spec import State
 from boolcp.fit.starts import MAX_RIVALS, compared, find_rivals, pencil_start
@@ -43,23 +43,6 @@ def test_planted_atoms_are_exact_and_no_more_are_found(shape, n_asked):
     assert (f"{3 + n_asked} atoms were requested" in W.summary()) == (n_asked > 0)
 
 
-@pytest.mark.parametrize("missing", [0.0, 0.3])
-@pytest.mark.parametrize("rank", [2, 3])
-def test_atoms_of_higher_rank_are_recovered(rank, missing, rng):
-    shape, atoms = (12, 13, 14), []
-    for mode in (0, 1):
-        z = rng.permutation(np.arange(shape[mode]) % 2 == 0)
-        factors = [rng.standard_normal((d, rank)) for n, d in enumerate(shape) if n != mode]
-        size = np.linalg.norm(factors[0] @ factors[1].T)
-        atoms.append(Atom(mode, z, (factors[0] / size, factors[1])))
-    truth = BooleanCP(shape, tuple(atoms), [10.0, 8.0])
-    X = truth.to_tensor()
-    W = decompose(with_gaps(X, missing), 2, atom_rank=rank, random_state=0)
-    assert hamming_error(W, truth) == 0 and {atom.rank for atom in W.atoms} == {rank}
-    np.testing.assert_allclose(W.to_tensor(), X, atol=1e-2)
-    assert all(0 < atom.certificate <= 1 for atom in W.atoms)
-
-
 def test_tiny_and_constant_tensors_are_decomposed():
     for shape in [(1, 1), (2, 1), (1, 1, 3), (2, 2, 2), (3, 2, 3, 2)]:
         for X, rank in product((np.ones(shape), np.zeros(shape)), (1, 2, "block")):
@@ -86,23 +69,17 @@ def test_a_pencil_of_slices_is_exact_without_noise(shape, rng):
 # with noise
 
 
+NOISY = [((20, 22, 24), 6, 1.0), ((8, 9, 10, 7), 3, 0.5), ((40, 12, 30), 8, 1.0)]
+NOISY += [((60, 80), n_atoms, 0.1) for n_atoms in (3, 4, 6, 8)]
+
+
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize(
-    ("shape", "n_atoms", "noise"), [((20, 22, 24), 6, 1.0), ((8, 9, 10, 7), 3, 0.5), ((40, 12, 30), 8, 1.0)]
-)
+@pytest.mark.parametrize(("shape", "n_atoms", "noise"), NOISY)
 def test_the_loss_is_no_higher_than_that_of_a_start_at_the_truth(shape, n_atoms, noise, seed):
     X, clean, truth = make_boolean_cp(shape, n_atoms, noise=noise, random_state=seed)
     W = decompose(X, n_atoms, random_state=0)
     assert loss_of(X, W) <= loss_at_the_truth(X, truth) * (1 + 1e-6)
-    assert rmse(W, clean) < 0.5 * noise
-
-
-@pytest.mark.parametrize("n_atoms", [3, 4, 6, 8])
-@pytest.mark.parametrize("seed", range(2))
-def test_matrices_do_not_end_above_the_truth(n_atoms, seed):
-    X, _, truth = make_boolean_cp((60, 80), n_atoms, noise=0.1, random_state=seed)
-    W = decompose(X, n_atoms, random_state=0)
-    assert loss_of(X, W) <= loss_at_the_truth(X, truth) * (1 + 1e-6)
+    assert rmse(W, clean) < 0.5 * noise or len(shape) == 2
 
 
 @pytest.mark.parametrize("noise", [8.0, 12.0])

@@ -4,7 +4,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import xarray as xr
-from samples import KINDS, random_decomposition
+from samples import KINDS, parts, random_decomposition
 
 import boolcp
 from boolcp.io import FileError, load_provenance
@@ -22,13 +22,9 @@ def fitted(rng):
 
 
 def assert_same(W, V):
-    assert W.shape == V.shape and W.n_atoms == V.n_atoms
-    np.testing.assert_array_equal(W.weights, V.weights)
-    for first, second in zip(W.atoms, V.atoms, strict=True):
-        assert first.mode == second.mode and first.rank == second.rank
-        np.testing.assert_array_equal(first.z, second.z)
-        np.testing.assert_array_equal(first.dense_block(), second.dense_block())
-        np.testing.assert_equal(first.certificate, second.certificate)
+    assert W.shape == V.shape
+    for x, y in zip(parts(W), parts(V), strict=True):
+        np.testing.assert_array_equal(x, y)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -128,16 +124,6 @@ def known(W, rng):
     return replace(W, data_norm2=9.0, data_inner=inner, data_gram=gram, undetermined=unknown)
 
 
-def assert_same_labels(a, b):
-    assert (a.dims, a.name, a.value_unit, a.units) == (b.dims, b.name, b.value_unit, b.units)
-    assert a.coords.keys() == b.coords.keys() and a.extra.keys() == b.extra.keys()
-    for name in a.coords:
-        np.testing.assert_array_equal(a.coords[name], b.coords[name])
-    for name in a.extra:
-        assert a.extra[name][0] == b.extra[name][0]
-        np.testing.assert_array_equal(a.extra[name][1], b.extra[name][1])
-
-
 def test_all_names_of_the_tensor_come_back(tmp_path, rng):
     names = TAKEN + ODD
     for start in range(0, len(names), 8):  # as modes with coordinates, and as further coordinates
@@ -148,7 +134,8 @@ def test_all_names_of_the_tensor_come_back(tmp_path, rng):
         W = replace(W, labels=Labels(dims, coords, units, extra, "voltage", "uV"))
         W.save(tmp_path / "w.nc", overwrite=True)
         V = boolcp.load(tmp_path / "w.nc")
-        assert_same_labels(V.labels, W.labels)
+        both = [vars(labels).items() for labels in (V.labels, W.labels)]
+        np.testing.assert_equal(*({k: v if isinstance(v, str | tuple) else dict(v) for k, v in own} for own in both))
         np.testing.assert_array_equal(V.to_tensor(), W.to_tensor())
         np.testing.assert_array_equal(V.explained_alone(), W.explained_alone())
 

@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from samples import random_atom
 
 import boolcp
 from boolcp import plotting
@@ -24,15 +25,13 @@ def rank_one(shape, n_atoms, rng, **options):
     for k in range(n_atoms):
         mode = k % len(shape)
         z = rng.permutation(np.arange(shape[mode]) % 3 == 0)
-        vectors = [rng.standard_normal((d, 1)) for n, d in enumerate(shape) if n != mode]
-        atoms.append(Atom(mode, z, tuple(v / np.linalg.norm(v) for v in vectors), certificate=0.5 + 0.1 * k))
+        atoms.append(replace(random_atom(shape, mode, "rank one", rng), z=z, certificate=0.5 + 0.1 * k))
     return BooleanCP(shape, tuple(atoms), 1.0 + np.arange(n_atoms), **options)
 
 
 def block_atoms(shape, rng, mode=0):
-    others = [d for n, d in enumerate(shape) if n != mode]
-    V = rng.standard_normal(others)
-    return BooleanCP(shape, (Atom(mode, np.arange(shape[mode]) < 2, block=V / np.linalg.norm(V)),), [3.0])
+    atom = replace(random_atom(shape, mode, "block", rng), z=np.arange(shape[mode]) < 2)
+    return BooleanCP(shape, (atom,), [3.0])
 
 
 def electrodes(shape, rng):
@@ -224,7 +223,7 @@ def test_slices_without_data_are_gaps(rng):
     W.plot().canvas.draw()
 
 
-@pytest.mark.parametrize("shape", [(6, 7), (6, 7, 8), (4, 5, 6, 3)])
+@pytest.mark.parametrize("shape", [(6, 7), (6, 7, 8), (4, 5, 6, 3), (3, 4, 3, 5, 4)])
 def test_figures_of_any_order(shape, rng):
     W = rank_one(shape, 3, rng)
     assert len(W.plot().axes) == 3 * W.ndim

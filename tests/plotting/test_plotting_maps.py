@@ -161,15 +161,6 @@ def test_three_hundred_channels_have_few_ticks(rng):
         assert len(texts) <= 20 and max(map(len, texts)) <= 14
 
 
-@pytest.mark.parametrize("shape", [(6, 7), (4, 5, 6), (4, 5, 6, 3), (3, 4, 3, 5, 4)])
-@pytest.mark.parametrize("kind", ["rank one", "rank two", "block"])
-def test_figures_of_any_order_and_kind(shape, kind, rng):
-    W = random_decomposition(shape, kind, rng, n_atoms=1)
-    figure = W.plot()
-    assert len(figure.axes) >= len(shape)
-    figure.canvas.draw()
-
-
 # replication, on/off, residual
 
 

@@ -116,17 +116,12 @@ def assert_order(page, atoms):
     assert_soon(page, lambda: (rows(page), cards(page)), (atoms, atoms))
 
 
-def wait(page, condition):
-    """Wait until a condition is true; the assertion that follows says what it found instead."""
+def assert_soon(page, look, expected=True):
+    """Assert what is seen, when the page has had the time that it needs."""
     for _ in range(PATIENCE // 50):
-        if condition():
+        if look() == expected:
             break
         page.wait_for_timeout(50)
-
-
-def assert_soon(page, look, expected):
-    """Assert what is seen, when the page has had the time that it needs."""
-    wait(page, lambda: look() == expected)
     assert look() == expected
 
 
@@ -310,8 +305,7 @@ def test_dark_pages_have_light_text_in_charts_too(page):
     tick = "#atom-1 figure:nth-child(3) .xtick text"
     assert max(page.eval_on_selector(tick, color)) < 100
     page.emulate_media(color_scheme="dark")
-    wait(page, lambda: min(page.eval_on_selector(tick, color)) > 180)
-    assert min(page.eval_on_selector(tick, color)) > 180
+    assert_soon(page, lambda: min(page.eval_on_selector(tick, color)) > 180)
     edges = [
         f"getComputedStyle(document.querySelector('{one}')).borderBottomColor" for one in ("tr:last-child td", ".card")
     ]
@@ -321,8 +315,7 @@ def test_dark_pages_have_light_text_in_charts_too(page):
     assert min(page.eval_on_selector(spread, color.replace("fill", "stroke"))) > 180
     background = page.evaluate("getComputedStyle(document.body).backgroundColor")
     assert max(int(part) for part in background[4:-1].split(",")) < 60
-    wait(page, lambda: page.evaluate("document.documentElement.classList.contains('dark')"))
-    assert page.evaluate("document.documentElement.classList.contains('dark')")
+    assert_soon(page, lambda: page.evaluate("document.documentElement.classList.contains('dark')"))
 
 
 def test_print_has_all_charts_and_no_controls(browser, path):
@@ -346,22 +339,19 @@ def test_a_phone_has_no_sideways_scroll(page):
     for figure in page.query_selector_all("figure.chart"):
         figure.scroll_into_view_if_needed()
     width = "document.documentElement.scrollWidth"
-    wait(page, lambda: page.evaluate(width) <= 390)  # charts follow a moment later
-    assert page.evaluate(width) <= 390
+    assert_soon(page, lambda: page.evaluate(width) <= 390)  # charts follow a moment later
     hint = page.locator("section[aria-labelledby=atoms] .more")
-    wait(page, hint.is_visible)
-    assert hint.is_visible(), "the table is wider than the screen, and says so"
+    assert_soon(page, hint.is_visible)  # the table is wider than the screen, and says so
     box = "f => [f.getBoundingClientRect().left, (f.querySelector('.main-svg') ?? f).getBoundingClientRect().right]"
     for figure in page.query_selector_all("figure.chart"):
         figure.scroll_into_view_if_needed()
-        wait(page, lambda figure=figure: figure.evaluate(box)[1] <= 390)
-        left, right = figure.evaluate(box)
-        assert left >= 0 and right <= 390, "no chart is cut"
+        assert_soon(
+            page, lambda figure=figure: 0 <= figure.evaluate(box)[0] < figure.evaluate(box)[1] <= 390
+        )  # not cut
     heights = page.eval_on_selector_all("pre .word", "words => words.map((word) => word.offsetHeight)")
     assert len(set(heights[:-1])) == 1 and heights[-1] > 2 * heights[0], "only a word longer than a line is broken"
     page.set_viewport_size({"width": 1280, "height": 900})
-    wait(page, hint.is_hidden)
-    assert hint.is_hidden()
+    assert_soon(page, hint.is_hidden)
 
 
 def test_without_scripts_words_and_tables_are_there(browser, path):

@@ -77,15 +77,10 @@ def test_inner_with_atoms_asks_a_storage_for_the_same_numbers(W, rng):
 @pytest.mark.parametrize("shape", SHAPES)
 def test_a_decomposition_without_atoms_is_zero(shape, rng):
     W = BooleanCP(shape)
-    assert W.n_atoms == 0 and W.norm() == 0 and W.inner(rng.standard_normal(shape)) == 0
-    assert not W.to_tensor().any() and W.to_tensor().shape == shape
+    assert W.n_atoms == W.n_parameters == W.n_bits == W.norm() == 0 and W.inner(rng.standard_normal(shape)) == 0
+    assert not W.to_tensor().any() and W.to_tensor().shape == shape and W.certify(np.zeros(shape)).n_atoms == 0
     assert [A.shape for A in W.factors] == [(d, 0) for d in shape]
-    for mode, d in enumerate(shape):
-        others = shape[:mode] + shape[mode + 1 :]
-        np.testing.assert_array_equal(W.gram(mode), np.zeros((d, d)))
-        np.testing.assert_array_equal(W.contract(mode, np.ones((d, 2))), np.zeros((2, *others)))
-        np.testing.assert_array_equal(W.project(mode, np.ones((2, *others))), np.zeros((d, 2)))
-        np.testing.assert_array_equal(W.mttkrp([np.ones((s, 2)) for s in shape], mode), np.zeros((d, 2)))
+    check_questions(W, np.zeros(shape), rng)
     assert "0 atoms" in repr(W) and "0 atoms" in W.summary()
 
 
@@ -171,7 +166,7 @@ def test_the_summary_is_a_table_of_what_is_known(rng):
     atoms[1] = dataclasses.replace(atoms[1], z=[1, 0, 1, 0], certificate=0.987)
     W = fitted(X, tuple(atoms), dims=("channel", "time", "trial"))
     head, names, first, second, counts = W.summary().split("\n")
-    assert counts == "38 parameters and 10 bits for 120 entries."
+    assert counts == "38 parameters and 10 bits for 120 entries." and (W.n_parameters, W.n_bits) == (38, 10)
     assert (
         head.startswith("2 atoms of a 4 channel x 5 time x 6 trial tensor") and f"{100 * W.explained():.1f} %" in head
     )
@@ -228,20 +223,17 @@ def test_blocks_have_no_columns(rng):
 
 def test_what_does_not_fit_together_is_refused(rng):
     factors = (np.ones((5, 1)), np.ones((6, 1)))
-    with pytest.raises(ValueError, match="exactly one of the two"):
-        Atom(0, [1, 0])
-    with pytest.raises(ValueError, match="exactly one of the two"):
-        Atom(0, [1, 0], factors, np.ones((5, 6)))
-    for z in ([0.5, 1], [[1, 0]], [2, 1]):
-        with pytest.raises(ValueError, match="zeros and ones"):
-            Atom(0, z, factors)
     atom = Atom(0, [1, 0, 1, 1], factors)
-    with pytest.raises(ValueError, match="1 atoms but 2 weights"):
-        BooleanCP((4, 5, 6), (atom,), [1.0, 2.0])
-    with pytest.raises(ValueError, match="does not fit"):
-        BooleanCP((3, 5, 6), (atom,), [1.0])
-    with pytest.raises(ValueError, match=r"X has shape \(4, 5\)"):
-        BooleanCP((4, 5, 6), (atom,), [1.0]).inner(np.ones((4, 5)))
+    for make, words in (
+        (lambda: Atom(0, [1, 0]), "exactly one of the two"),
+        (lambda: Atom(0, [1, 0], factors, np.ones((5, 6))), "exactly one of the two"),
+        *((lambda z=z: Atom(0, z, factors), "zeros and ones") for z in ([0.5, 1], [[1, 0]], [2, 1])),
+        (lambda: BooleanCP((4, 5, 6), (atom,), [1.0, 2.0]), "1 atoms but 2 weights"),
+        (lambda: BooleanCP((3, 5, 6), (atom,), [1.0]), "does not fit"),
+        (lambda: BooleanCP((4, 5, 6), (atom,), [1.0]).inner(np.ones((4, 5))), r"X has shape \(4, 5\)"),
+    ):
+        with pytest.raises(ValueError, match=words):
+            make()
 
 
 def test_notebooks_show_a_table_with_escaped_labels(rng):
@@ -265,15 +257,6 @@ def test_parameters_are_the_rank_of_the_jacobian(rng):
                 directions.append(block.ravel())
         assert Atom(0, np.ones(3, dtype=bool), tuple(factors)).n_parameters == np.linalg.matrix_rank(directions)
     assert Atom(0, np.ones(3, dtype=bool), block=np.ones((4, 5))).n_parameters == 20
-
-
-def test_a_summary_counts_parameters_and_bits():
-    X, _, _ = make_boolean_cp((8, 9, 10), 2, noise=0.1, random_state=0)
-    W = boolcp.decompose(X, 2, random_state=0)
-    real = [sum(W.shape) - len(atom.z) - 1 for atom in W.atoms]
-    assert W.n_parameters == sum(real) and W.n_bits == sum(len(atom.z) for atom in W.atoms)
-    assert f"{W.n_parameters} parameters and {W.n_bits} bits for 720 entries." in W.summary().splitlines()
-    assert boolcp.BooleanCP((3, 4)).n_parameters == boolcp.BooleanCP((3, 4)).n_bits == 0
 
 
 @pytest.mark.parametrize(("modes", "is_said"), [([3, 0, 0], True), ([2, 1, 0], False), ([0, 2, 0], False)])

@@ -6,7 +6,7 @@ import tracemalloc
 import naive
 import numpy as np
 import pytest
-from samples import KINDS, check_questions, random_decomposition, with_gaps
+from samples import KINDS, check_questions, on_disk, random_decomposition, with_gaps
 
 from boolcp import BMP
 from boolcp.contractions import khatri_rao
@@ -32,15 +32,7 @@ CHUNKS = {"dask": (30, 8, 12), "zarr": (10, 24, 9), "hdf5": (7, 5, 36), "map": N
 
 def stored(X, kind, folder):
     """Return X as an array that is not in memory."""
-    chunks = CHUNKS[kind] if X.shape == PLANTED else None
-    if kind in ("dask", "thin"):
-        return da.from_array(X, chunks=chunks or 2)
-    if kind == "zarr":
-        return pytest.importorskip("zarr").create_array(folder / "X.zarr", data=X, chunks=chunks or (2,) * X.ndim)
-    if kind == "hdf5":
-        return pytest.importorskip("h5py").File(folder / "X.h5", "w").create_dataset("X", data=X, chunks=chunks)
-    np.save(folder / "X.npy", X)
-    return np.load(folder / "X.npy", mmap_mode="r")
+    return on_disk(X, kind.replace("thin", "dask"), folder, CHUNKS[kind] if X.shape == PLANTED else (2,) * X.ndim)
 
 
 def opened(X, kind, folder, limit=2**20, **given):
@@ -428,20 +420,6 @@ def test_targets_touch_the_loss_and_are_nowhere_below_it(loss, case, rng, tmp_pa
     step = 1e-6 * rng.standard_normal(factors[mode].shape)
     slopes = [(f(factors[mode] + step) - f(factors[mode] - step)) / 2 for f in (surrogate, exact)]
     assert slopes[0] == pytest.approx(slopes[1], rel=1e-4, abs=1e-9)
-
-
-@pytest.mark.parametrize("name", ["complete", "gaps", "huber"])
-def test_begun_again_with_any_state_a_fit_ends_the_same(name, tmp_path):
-    make, _, loss_name = UNEVEN.get(name, (lambda X: X, None, "squared"))
-    X = make(planted().X)
-    loss = make_loss(loss_name, X[~np.isnan(X)])
-    whole = states(opened(X, "zarr", tmp_path, loss=loss))
-    array = pytest.importorskip("zarr").open_array(tmp_path / "X.zarr", mode="r")
-    for n in (1, 3, len(whole) // 2, len(whole) - 3):
-        fit, s = Fit(look(Source(array, limit=2**20), loss), Spec(3, (0, 1, 2))), whole[n]
-        while s.result is None:
-            s = STEPS[s.stage](fit.at_state(s), s)
-        np.testing.assert_array_equal(s.result.to_tensor(), whole[-1].result.to_tensor())
 
 
 def test_atoms_of_rank_two_and_matrices(rng, tmp_path):
