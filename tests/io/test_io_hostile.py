@@ -139,13 +139,15 @@ def test_a_header_does_not_name_a_file_elsewhere(key, file, link, header):
 
 
 @pytest.mark.parametrize("trials", [1, 3])
-def test_a_set_file_does_not_name_a_file_elsewhere(trials, tmp_path):
+def test_a_set_file_does_not_name_a_file_elsewhere(trials, tmp_path, monkeypatch):
     """EEGLAB keeps the numbers of recordings and of epochs beside the .set file."""
-    folder, shape = tmp_path / "sent", (2, 5, trials)
+    folder, shape = tmp_path / "sent", (2, 1000, trials)
     folder.mkdir()
+    monkeypatch.setattr("boolcp.io.limits.LARGE", 0)  # the numbers are many more bytes than the .set file
+    monkeypatch.setattr("boolcp.io.limits.LARGEST_RATIO", 2)
     numbers = np.arange(np.prod(shape), dtype=np.float32)
-    fields = {"nbchan": 2, "pnts": 5, "trials": trials, "srate": 100.0, "xmin": 0.0, "xmax": 0.04, "chanlocs": []}
-    fields |= {"event": {"type": ["go"] * 3, "latency": [1.0, 6.0, 11.0], "epoch": [1, 2, 3], "duration": [0.0] * 3}}
+    fields = {"nbchan": 2, "pnts": 1000, "trials": trials, "srate": 100.0, "xmin": 0, "xmax": 9.99, "chanlocs": []}
+    fields |= {"event": {"type": ["go"] * 3, "latency": [1.0, 1e3, 2e3], "epoch": [1, 2, 3], "duration": [0.0] * 3}}
     fields |= {"epoch": {"event": [1, 2, 3], "eventtype": ["go"] * 3, "eventlatency": [0.0] * 3}, "comments": ""}
     for place, file in (("", folder / "data.fdt"), ("../", tmp_path / "data.fdt")):
         numbers.tofile(file)
@@ -155,7 +157,7 @@ def test_a_set_file_does_not_name_a_file_elsewhere(trials, tmp_path):
             with pytest.raises(FileError, match=r"data\.set: refused: it refers to .*data\.fdt'"):
                 boolcp.open_tensor(folder / "data.set")
         else:
-            assert boolcp.open_tensor(folder / "data.set").shape == (shape if trials > 1 else (2, 5))
+            assert boolcp.open_tensor(folder / "data.set").shape == (shape if trials > 1 else (2, 1000))
 
 
 def test_split_epochs_do_not_continue_in_a_different_folder(tmp_path):
@@ -337,8 +339,9 @@ def test_a_reader_that_crashes_or_takes_too_long_is_said_to(tmp_path, monkeypatc
     (tmp_path / "text.h5").write_bytes(content[:start] + bytes(200) + content[start + 200 :])
     with pytest.raises(FileError, match="refused: looking into it takes more than 3 s"):
         boolcp.open_tensor(tmp_path / "text.h5")
-    reader = subprocess.Popen([sys.executable, child.__file__], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
-    pickle.dump((2**30, 1, "look_at_hdf5", str(tmp_path / "text.h5"), ()), reader.stdin)
+    low = [f"ulimit -v {2**23}; exec {sys.executable} {child.__file__}"]  # kB, lower than asked for
+    reader = subprocess.Popen(low, shell=True, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+    pickle.dump((2**40, 1, "look_at_hdf5", str(tmp_path / "text.h5"), ()), reader.stdin)
     reader.stdin.flush()  # who asked is gone, and stops nobody
     assert reader.wait(timeout=120) == -signal.SIGXCPU
     monkeypatch.setattr("boolcp.io.limits.SECONDS", -100)

@@ -60,7 +60,7 @@ def look_at_hdf5(path):
                     sizes = item.id.get_storage_size(), item.nbytes or 0
                     table[name] = item.shape, str(item.dtype), item.dtype.kind in "fiub", dims, *sizes
                 refuse_packed(shown, item)
-                if item.dtype.hasobject and item.shape is not None:  # all is read: damaged, one text reads for ever
+                if item.dtype.hasobject and item.shape is not None:  # all are read here: a damaged one for ever
                     some = (item[n : n + N_TEXTS] for n in range(0, len(item), N_TEXTS)) if item.shape else [item[()]]
                     refuse_shared(name, some, path)
                 is_cell = item.shape is not None and h5py.check_ref_dtype(item.dtype) is h5py.Reference
@@ -148,12 +148,12 @@ def limit(n_bytes, seconds):
     with suppress(ImportError, OSError, ValueError):
         import resource
 
-        with open("/proc/self/statm") as file:
-            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-        resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
         until = int(time.process_time() + seconds) + 1  # it ends itself if the process that asked is gone
         resource.setrlimit(resource.RLIMIT_CPU, (until, resource.getrlimit(resource.RLIMIT_CPU)[1]))
+        resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+        with open("/proc/self/statm") as file:  # of Linux; last, for a lower limit of the system refuses this one
+            used = int(file.read().split()[0]) * os.sysconf("SC_PAGE_SIZE")
+        resource.setrlimit(resource.RLIMIT_AS, (used + n_bytes, resource.getrlimit(resource.RLIMIT_AS)[1]))
 
 
 def answer(name, path, arguments):

@@ -47,7 +47,7 @@ def read_mne(path: Path) -> Any:
         files = *getattr(recording, "filenames", ()), *(part.fid.name for part in parts if hasattr(part, "fid"))
         for file in files:
             _refuse_link(path, str(file or ""))
-        if not isinstance(recording, list):  # a list of averages is in memory
+        if not getattr(recording, "preload", isinstance(recording, list)):  # averages and epochs of .set are in memory
             n_times = getattr(recording, "n_times", None) or len(recording.times)
             n_bytes = 4 * len(recording.ch_names) * n_times * len(getattr(recording, "events", [0]))
             packed = sum(os.path.getsize(file) for file in {str(path), *map(str, filter(None, files))})
