@@ -47,7 +47,7 @@ TABLES = [
     Table("benchmarks/bench_truth.py --seeds 2", "truth.md", 7),
     Table("benchmarks/bench_trust.py null --runs 20", "trust.md", 20),
     Table("benchmarks/bench_trust.py power --runs 20", "trust.md", 9),
-    Table("benchmarks/bench_trust.py recurrence --runs 2", "trust.md", 6),
+    Table("benchmarks/bench_trust.py recurrence --runs 6", "trust.md", 10),
     Table("benchmarks/bench_trust.py pink --runs 20", "trust.md", 1.5),
     Table("benchmarks/bench_trust.py calibration --runs 30", "trust.md", 2),
     Table("benchmarks/bench_trust.py whitening --runs 10", "whitening.md", 2),

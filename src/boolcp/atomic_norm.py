@@ -161,9 +161,11 @@ def alpha_max(
     >>> [boolcp.AtomicNorm(alpha=share * largest, random_state=0).fit(X).decomposition_.n_atoms for share in (1, 0.5)]
     [0, 3]
     """
-    program = read_program(X, mask, boolean_modes, criterion)
+    program, rng = read_program(X, mask, boolean_modes, criterion), checks.make_generator(random_state)
     with one_thread():
-        return convex.dual_bound(program, checks.make_generator(random_state))
+        views = {mode: convex.look(program, program.X, mode, rng, {}) for mode in program.modes}
+        bounds = (convex.prove(program, n, C, best, "default", {}) for n, (_, C, best) in views.items())
+        return float(np.sqrt(max(bounds)))
 
 
 def read_program(

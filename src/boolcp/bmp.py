@@ -70,8 +70,9 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
         come back in the units of X. Slices along the Boolean mode may have `weights`.
     adjacency : mapping, optional
         Graphs along modes where the bits of neighbors tend to agree, such as ``{"channel": A, "time": "chain"}``: an
-        adjacency matrix (dense or scipy.sparse), "chain", or "auto": by the coordinates x, y, z of X, else a chain. For
-        each edge and atom smoothness * sigma^2 * (z_i - z_j)^2 is added to the loss. For complete data in memory.
+        adjacency matrix (dense or scipy.sparse), a pair of it and the labels of its rows, "chain", or "auto": by the
+        coordinates x, y, z of X, else a chain. For each edge and atom smoothness * sigma^2 * (z_i - z_j)^2 is added to
+        the loss. For complete data in memory.
     smoothness : float or "auto"
         How much an edge counts, in units of the noise variance sigma^2. "auto": for atoms whose bits clearly tend to
         agree with their neighbors 14 over the mean number of these, more where noise is correlated; 0 for others.
@@ -105,7 +106,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     converged_, stop_reason_ : bool, str
         False if the pursuit stopped before it reached `n_atoms` without explaining the tensor; why it stopped.
     selection_ : Selection
-        With ``n_atoms="auto"``, the error for each number of atoms and the choice.
+        With ``n_atoms="auto"``, how many atoms come back for each number of atoms, and the choice.
 
     Examples
     --------
@@ -419,6 +420,7 @@ class BMP(TransformerMixin, BaseEstimator):  # type: ignore[misc]  # scikit-lear
     def score(self, X: Any, y: None = None, *, weights: ArrayLike | None = None) -> float:
         """Return the share of variance of X that is explained when its factor along mode 0 is solved for again.
 
+        With a noise model: along the first mode without a covariance, and the share of whitened data.
         Block atoms that are dense along mode 0 are scored as they are, which needs data of the fitted shape.
         """
         check_is_fitted(self)

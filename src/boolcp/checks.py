@@ -297,7 +297,8 @@ def check_shape(
     if len(shape) != len(fitted) or any(n != mode for n in other):
         allowed = "pass data of that shape" if mode is None else f"only mode {mode} may differ"
         if mode is not None and len(other) == 1 and len(shape) == len(fitted):
-            allowed = f"for data that are new along that mode pass mode={dims[other[0]] if dims else other[0]!r}"
+            new = repr(dims[other[0]] if dims else other[0])
+            allowed = f"`transform` takes data that are new along mode {new} as mode={new}"
         raise ValueError(f"X has shape {tuple(shape)}, but {tuple(fitted)} was fitted: {allowed}.")
 
 

@@ -12,6 +12,7 @@ from boolcp import checks
 from boolcp.bmp import AUTO, BLOCK, BMP, check_options
 from boolcp.contractions import gram_product
 from boolcp.fit.certify import atom_system, by_size, certify_on, with_system
+from boolcp.fit.neighbors import plain_graphs, read_graphs
 from boolcp.fit.sweep import best_bits
 from boolcp.fit.transform import solve_factor
 from boolcp.prepare import join
@@ -50,8 +51,8 @@ def fit_sessions(
     shared : sequence of int or str
         The modes that correspond, by name or index; the other one is Boolean.
     **options
-        Parameters of BMP. With ``noise="separable"`` each session has a covariance and a mean of its own; new data,
-        certificates and block atoms have those of all sessions.
+        Parameters of BMP. With ``noise="separable"`` each session has a covariance of its own, and a mean with
+        ``mean=True``; new data, certificates, block atoms and fits with a graph have those of all sessions.
 
     Examples
     --------
@@ -78,15 +79,16 @@ def fit_sessions(
     X = join([X.transpose(*dims) for X in arrays], over[0], [str(name) for name in named], is_sessions=True)
     mode = dims.index(over[0])
     weights, labels = np.expand_dims(session_weights(X).values, [dims.index(dim) for dim in known]), X["session"].values
-    if isinstance(graphs := options.get("adjacency"), Mapping):  # no chain from one session to the next
-        chain = {"edges": [[i, i + 1, 1.0] for i in np.flatnonzero(labels[1:] == labels[:-1]).tolist()]}
-        options["adjacency"] = {name: chain if str(A) == "chain" else A for name, A in graphs.items()}
+    if isinstance(graphs := options.get("adjacency"), Mapping | list):  # no edges between sessions
+        found = read_graphs(graphs, X.shape, read_labels(X)[1])
+        for A in [found[mode]] if mode in found else []:
+            A.data[labels[A.indices] != np.repeat(labels, np.diff(A.indptr))] = 0.0
+            A.eliminate_zeros()
+        options["adjacency"] = plain_graphs(found)
     model = BMP(n_atoms, boolean_modes=[mode], **options).fit(X, weights=weights)
     places = {str(name): np.flatnonzero(labels == str(name)) for name in named}
-    alone, noises = (
-        {name: X.isel({over[0]: at}) for name, at in places.items()},
-        [model.decomposition_.noise] * len(named),
-    )
+    alone = {name: X.isel({over[0]: at}) for name, at in places.items()}
+    noises = [model.decomposition_.noise] * len(named)
     if options.get("noise") == "separable" and model.atom_rank != BLOCK and model.adjacency is None:
         with one_thread():
             parts = [own_units(alone[name].values, mode, at, is_centered=model.mean) for name, at in places.items()]

@@ -198,12 +198,6 @@ def prove(
     return np.inf if proof is None else proof.bound + rounding
 
 
-def dual_bound(program: Program, rng: np.random.Generator) -> float:
-    """Return a proved upper bound on the dual norm of X, max |X_n'z| / s(z) over modes and bits."""
-    views = {mode: look(program, program.X, mode, rng, {}) for mode in program.modes}
-    return float(np.sqrt(max(prove(program, mode, C, best, "default", {}) for mode, (_, C, best) in views.items())))
-
-
 def dual_objective(program: Program, R: Array, norm: float) -> float:
     """Return the best dual objective <X, t R> - |t R|^2 / 2 over numbers t with t norm <= alpha."""
     inner, squared = float(np.vdot(program.X, R)), float(np.vdot(R, R))

@@ -194,7 +194,7 @@ def polish_data(fit: Fit, s: State) -> State:
     if s.n_done == 0 and has_other_loss(data):  # from here on its scale is that of the residual
         s = replace(s, scale=losses.make_loss(data.loss.name, *losses.entries(data, W)).scale)
         data = fit.at_state(s).data
-    W = oriented(W, data.nonnegative) if s.n_done == 0 else W
+    W = oriented(W, data) if s.n_done == 0 else W
     before, tol = np.inf if s.n_done == 0 else W.loss, tolerance(data, W)
     if data.n_passes == 0 and np.prod(data.shape, dtype=float) <= MAX_COMPILED:
         W, is_over = polish(data, W, max_iter=N_ROUNDS * spec.max_iter, tol=tol), True
@@ -237,7 +237,7 @@ def search_observed(fit: Fit, s: State) -> State:
         found = starts.observed_start(data, s.path[-1], W, spec, rng, s.n_done)
     else:
         start = refined_start(fit.small, s.path[-1], spec, rng, s.n_done + 1)
-        found = polish(data, oriented(start, data.nonnegative), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
+        found = polish(data, oriented(start, data), max_iter=spec.max_iter, tol=POLISHED, below=W.loss)
     return compared(here, found, 10 * data.squared_norm, is_new=found is not W)  # polished less, so equal less closely
 
 
@@ -284,7 +284,7 @@ def end(fit: Fit, s: State) -> State:
     if isinstance(s.path[-1], Columns):
         best = s.columns
         if not s.has_met and best.n_atoms:  # the fit was stopped before a sweep over the data
-            best = polish(data, oriented(best, data.nonnegative), max_iter=1)
+            best = polish(data, oriented(best, data), max_iter=1)
         W = best.to_decomposition()
         if spec.graphs:
             smoothness = np.array(s.penalty or np.zeros(best.n_atoms))[~best.is_dead()]
@@ -316,7 +316,7 @@ def path_of(fit: Fit, s: State) -> tuple[BooleanCP, ...]:
         elif not isinstance(data, Weighted) and not data.nonnegative:
             found.append(with_system(W.to_decomposition(), fit.small))
         else:
-            W = polish(data, oriented(W, data.nonnegative), max_iter=N_PATH) if W.n_atoms else W
+            W = polish(data, oriented(W, data), max_iter=N_PATH) if W.n_atoms else W
             V = W.to_decomposition()
             found.append(with_deviance(data, V) if has_other_loss(data) else with_system(V, data))
     return tuple(found)

@@ -20,7 +20,7 @@ from boolcp.fit.spec import Spec
 from boolcp.fit.starts import noise_gain, oriented, refined_start, round_columns, tolerance, with_atom
 from boolcp.fit.sweep import noise_variance, polish, relax, soft_bits, sweep
 from boolcp.result.atoms import Atom, BooleanCP
-from boolcp.result.columns import Columns, no_columns, to_columns
+from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import Dense, Difference
 from boolcp.storage.protocol import Storage, Tensor
 from boolcp.storage.tucker import LONG, Tucker, augmented
@@ -83,7 +83,7 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     if not isinstance(small, Tucker):
         return W
     large = augmented(complete(data), small, W.n_atoms, spec.modes)
-    found = no_columns(data.shape, large.squared_norm)
+    found = replace(to_columns(BooleanCP(data.shape)), loss=large.squared_norm)
     while found.n_atoms < W.n_atoms:
         candidate = greedy_atom_search(search_residual(large, found)[0], spec, rng)
         if candidate is None:
@@ -92,7 +92,7 @@ def augmented_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
     found = lowest(*(refined_start(large, found, spec, rng, count) for count in range(N_AUGMENTED)))
     if data.n_passes:
         found = exchange_move(large, large, found, spec, rng)
-    found = polish(data, oriented(found, data.nonnegative), max_iter=spec.max_iter)
+    found = polish(data, oriented(found, data), max_iter=spec.max_iter)
     return lowest(W, soft_move(data, small, found, spec, rng))
 
 
@@ -110,7 +110,7 @@ def each_atom_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: n
         least = SAME_BITS if np.array_equal(best.Z[:, 0] > 0.5, V.atoms[k].z) else 1e-9
         if best.gains[0] <= V.weights[k] ** 2 * V.atoms[k].n_ones * (1 + least):
             continue
-        changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data.nonnegative)
+        changed = oriented(to_columns(replaced(V, int(k), *best.atom(0))), data)
         candidate = polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss)
         if candidate.loss < W.loss and not candidate.is_dead().any():
             W, V = candidate, candidate.to_decomposition()
@@ -128,7 +128,7 @@ def exchange_move(data: Storage, small: Storage, W: Columns, spec: Spec, rng: np
                 candidate = BooleanCP(V.shape, (*V.atoms, atom), np.append(V.weights, weight))
             else:
                 candidate = replaced(V, int(np.argmin(unique_gains(data, V))), atom, weight)
-            changed = oriented(to_columns(candidate), data.nonnegative)
+            changed = oriented(to_columns(candidate), data)
             W = lowest(W, polish(data, changed, max_iter=spec.max_iter, tol=tolerance(data, W), below=W.loss))
         if W is before:
             break

@@ -1,6 +1,7 @@
 """Starts of a refined fit: relax, round, polish from several of them, and compare what they reach."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import reduce
 from typing import Any
 
@@ -12,11 +13,11 @@ from boolcp.fit.spec import Spec, State
 from boolcp.fit.sweep import MAX_JOINT, all_patterns, noise_variance, polish, relax
 from boolcp.program.maxcut import DEPENDENT, best_boolean, best_signed_response
 from boolcp.result.atoms import BooleanCP
-from boolcp.result.columns import Columns, no_columns, to_columns
+from boolcp.result.columns import Columns, to_columns
 from boolcp.storage.dense import Complete, Dense, n_observed
 from boolcp.storage.protocol import Storage
 from boolcp.storage.tucker import Tucker, leading_basis
-from boolcp.storage.weighted import Weighted, full
+from boolcp.storage.weighted import SQUARES, Weighted, full
 
 # chosen by benchmarks/bench_refine.py and bench_completion.py
 EXACT = 1e-10  # a loss below this part of |X|^2 means a noiseless tensor
@@ -89,7 +90,7 @@ def revive(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
         if found is None:
             break
         kept = W.take(np.flatnonzero(~dead)[: W.n_atoms - 1])
-        longer = polish(data, oriented(with_atom(kept, found), data.nonnegative), max_iter=spec.max_iter)
+        longer = polish(data, oriented(with_atom(kept, found), data), max_iter=spec.max_iter)
         if longer.loss >= W.loss:
             break
         W = longer
@@ -331,7 +332,7 @@ def turned(data: Storage, W: Columns, spec: Spec, rng: np.random.Generator) -> C
             z, _ = best_boolean(a)
             factors[modes[k]][:, k] *= a[z].mean()
             factors[mode][:, k], modes[k] = z, mode
-            trial = oriented(Columns(tuple(factors), W.owner, modes), data.nonnegative)
+            trial = oriented(Columns(tuple(factors), W.owner, modes), data)
             found = polish(data, trial, max_iter=min(N_TURNED, spec.max_iter), tol=POLISHED, below=W.loss)
             W = found if found.loss < W.loss and not found.is_dead().any() else W
     return W
@@ -344,28 +345,28 @@ def from_mean(data: Weighted, n_atoms: int, spec: Spec, rng: np.random.Generator
     """
     x = data.x if data.w is None else data.x[data.w > 0]
     constant = float(np.median(x)) if data.loss.name == "huber" else data.loss.null(data.x, data.w)
-    best = no_columns(data.shape, data.squared_norm)
+    best = replace(to_columns(BooleanCP(data.shape)), loss=data.squared_norm)
     for mode in spec.modes if constant else ():
         factors = [np.full((d, 1), constant if n == (mode == 0) else 1.0) for n, d in enumerate(data.shape)]
-        W = oriented(Columns(tuple(factors), np.zeros(1), np.array([mode])), data.nonnegative)
+        W = oriented(Columns(tuple(factors), np.zeros(1), np.array([mode])), data)
         best = min(best, polish(data, W, max_iter=spec.max_iter, tol=POLISHED), key=lambda each: each.loss)
     while best.n_atoms < n_atoms:
         found = greedy_atom_search(search_residual(data, best)[0], spec, rng)
         if found is None:
             break
-        W = polish(data, oriented(with_atom(best, found), data.nonnegative), max_iter=spec.max_iter, tol=POLISHED)
+        W = polish(data, oriented(with_atom(best, found), data), max_iter=spec.max_iter, tol=POLISHED)
         if W.loss >= best.loss or W.is_dead().any():
             break
         best = W
     return best
 
 
-def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
-    """Return the columns with real ones of the sign of their sum along some modes, and no entry below zero.
+def oriented(W: Columns, data: Storage) -> Columns:
+    """Return the columns with real ones of the sign of their sum along nonnegative modes, and no entry below zero.
 
-    A mode that is free to be negative, if there is one, takes the signs.
+    A mode that is free to be negative, if there is one, takes the signs; else, under squares, a column is turned.
     """
-    factors, turns = list(W.matrices), np.ones(len(W.owner))
+    factors, turns, nonnegative = list(W.matrices), np.ones(len(W.owner)), data.nonnegative
     for n in nonnegative:
         A, real = factors[n], W.column_mode != n
         signs = np.where(real & (A.sum(axis=0) < 0), -1.0, 1.0)
@@ -374,4 +375,9 @@ def oriented(W: Columns, nonnegative: tuple[int, ...]) -> Columns:
     for n in free:
         takes = (W.column_mode != n) & (turns < 0)
         factors[n], turns = factors[n] * np.where(takes, -1.0, 1.0), np.where(takes, 1.0, turns)
+    is_squared = getattr(data, "loss", SQUARES) == SQUARES
+    for k in np.flatnonzero(is_squared & (turns < 0)):  # the column that loses least by it
+        other = {n: np.abs(W.matrices[n][:, k]) - factors[n][:, k] for n in nonnegative if W.column_mode[k] != n}
+        n = max(other, key=lambda n: float(np.sum(other[n] ** 2) / max(np.sum(factors[n][:, k] ** 2), 1e-300)))
+        factors[n][:, k] = other[n]
     return W.with_matrices(factors)

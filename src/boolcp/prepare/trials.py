@@ -11,7 +11,7 @@ from boolcp.checks import BoolcpWarning
 from boolcp.prepare.choose import find_rows
 from boolcp.prepare.common import DataArray, floating, need_mode, noted, sampling_rate, segments, times_of
 from boolcp.prepare.tables import Table, add_table, list_events, read_events, seconds
-from boolcp.result.labels import aligned
+from boolcp.result.labels import aligned, label_order
 from boolcp.system import available_memory, float_bytes, load_extra
 
 ALL = "all"  # the events of a recording, whatever their condition
@@ -247,7 +247,11 @@ def join(
         return first
     for n, other in enumerate(others):
         which = f"Array {n + 2} of those joined along {dim!r}"
-        others[n] = other if is_sessions else aligned(other, first, name=which, free=[dim])
+        # labels that are those of the first up to rounding, as times may be, are the same
+        for mode in {*first.coords} & {*other.coords} & {*first.dims} - {dim} if is_sessions else ():
+            if (order := label_order(first[mode].values, other[mode].values)) is not None:
+                other = other.isel({mode: order}).assign_coords({mode: first[mode].values})
+        others[n] = other = other if is_sessions else aligned(other, first, name=which, free=[dim])
         for ours, theirs, advice in zip(traits(first), traits(other), ("resample", "convert"), strict=True):
             if ours != theirs and None not in (ours, theirs):
                 raise ValueError(f"{which} has {theirs} instead of {ours}: {advice} it.")

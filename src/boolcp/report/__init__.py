@@ -74,7 +74,10 @@ def render(W: BooleanCP, provenance: dict[str, Any], residual: Any) -> str:
     options = {"autoescape": True, "undefined": jinja2.StrictUndefined, "trim_blocks": True, "lstrip_blocks": True}
     environment = jinja2.Environment(**options)
     environment.filters["unbroken"] = words.unbroken
-    datatables, datatables_style = datatables_files()
+    folder = resources.files(load_extra("itables", "plot")).joinpath("html")  # DataTables sorts and filters the table
+    datatables, datatables_style = (
+        folder.joinpath(f"dt_bundle.{end}").read_text(encoding="utf-8") for end in ("js", "css")
+    )
     glue, tests = own_file("glue.js"), conditions.find_tests(W, provenance)
     S = conditions.in_order(W, list(provenance.get("tests") or ()))
     atoms, columns = words.describe_atoms(W, tests), words.atom_columns(W)
@@ -159,12 +162,6 @@ def session_part(W: BooleanCP, mode: int) -> dict[str, Any]:
 def own_file(name: str) -> str:
     """Return a file of this package as text."""
     return resources.files("boolcp.report").joinpath(name).read_text(encoding="utf-8")
-
-
-def datatables_files() -> list[str]:
-    """Return the script and style of DataTables, which sorts and filters the table, from the package itables."""
-    folder = resources.files(load_extra("itables", "plot")).joinpath("html")
-    return [folder.joinpath(f"dt_bundle.{ending}").read_text(encoding="utf-8") for ending in ("js", "css")]
 
 
 def held_script(name: str, source: str) -> dict[str, str]:

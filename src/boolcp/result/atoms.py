@@ -509,8 +509,9 @@ class BooleanCP:
         """Return the `evidence` for on/off, means `low` and `high`, and `d_prime`, (K,) each; None until `assess`."""
         from boolcp.trust.on_off import OnOff
 
-        known = self.trust or Trust()
-        return None if known.groups is None else OnOff(known.on_off, *known.groups.T)
+        known: Any = self.trust or Trust()
+        tested = None if known.on_off is None or known.groups is None else np.isfinite(known.on_off)
+        return None if tested is None else OnOff(known.on_off, *np.where(tested, known.groups.T, np.nan))
 
     def uncertain_bits(self, below: float = 0.95) -> list[UncertainBit]:
         """Return the bits whose confidence is below a limit, the least certain first."""

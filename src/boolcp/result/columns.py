@@ -109,11 +109,6 @@ class Columns:
         return BooleanCP(tuple(len(A) for A in self.matrices), tuple(atoms), np.array(weights))
 
 
-def no_columns(shape: Sequence[int], loss: float = float("inf")) -> Columns:
-    """Return no atoms of a tensor of this shape."""
-    return Columns(tuple(np.zeros((d, 0)) for d in shape), np.zeros(0), np.zeros(0), loss)
-
-
 def to_columns(W: BooleanCP) -> Columns:
     """Return the atoms of a decomposition as Columns, the weight of each in its first real column."""
     ranks = np.array([atom.rank for atom in W.atoms], dtype=int)

@@ -153,7 +153,7 @@ def aligned(
             wanted, given = np.asarray(like.coords[dim]), array.coords[dim].values
             order = label_order(wanted, given)
             if order is None:
-                hint = f" If these are new, pass mode={dim!r}." if name == "X" and free else ""
+                hint = f" If these are new: transform(X, mode={dim!r})." if name == "X" and free else ""
                 raise ValueError(f"{name} differs along mode {dim!r}: {difference(wanted, given)}.{hint}")
             array = array if np.array_equal(order, np.arange(len(order))) else array.isel({dim: order})
         elif dim not in free and dim in getattr(like, "sizes", {}) and array.sizes[dim] != like.sizes[dim]:

@@ -154,6 +154,8 @@ def from_xarray(dataset: Any) -> BooleanCP:
     parts: dict[str, Any] = {name: _take(arrays, name, size, "f") for name, size in wanted.items() if name in arrays}
     if header["trust"] is not None:
         known = dict(header["trust"])
+        if known["split_mode"] not in (None, *range(len(shape))):
+            raise ValueError(f"split_mode is {known['split_mode']!r}, which is no mode")
         for name in ATOMS:
             if name in arrays:
                 size = {"groups": (K, 4), "by_session": (K, arrays[name].shape[-1])}.get(name, (K,))

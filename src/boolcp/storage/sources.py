@@ -203,7 +203,8 @@ class Source:
 def computed(part: Any) -> Any:
     """Return a delayed value, computed by dask; a RuntimeError if its cluster has failed, or has lost all workers."""
     base, n_lost = load_extra("dask.base", "dask"), 0
-    if (client := getattr(base.get_scheduler(), "__self__", None)) is None:
+    client: Any = getattr(base.get_scheduler(), "__self__", None)
+    if not hasattr(client, "nthreads"):  # a scheduler of its own, or none
         return base.compute(part)[0]
     try:
         future, why = client.compute(part), f"it has had no worker for {PATIENCE} s"

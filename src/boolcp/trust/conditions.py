@@ -168,7 +168,7 @@ def compare_conditions(
         come in runs (stretches of one condition), shifts where a covariate is slow or the bits of an atom come in runs,
         and else permutations, also along modes without an order, such as channels and subjects.
     n_permutations : int
-        Number of random permutations. If entries or units have no more, all are taken and p is exact.
+        Number of random permutations. If there are no more than these, all are taken and p is exact.
     random_state : int, Generator or None
         Seed.
 

@@ -65,8 +65,8 @@ def _verdict(W: BooleanCP, k: int, reason: str) -> Verdict:
         replicates = bool(known.replication[k] >= OFTEN)
         words = f"comes back in {100 * known.replication[k]:.0f} % of the parts"
         (good if replicates else bad).append(words if replicates else words.replace("comes", "not replicated: comes"))
-    if replicates and known.on_off is not None and np.isfinite(known.on_off[k]) and not atom.is_baseline:
-        on_off = is_on_off(float(known.on_off[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
+    if replicates and W.on_off is not None and np.isfinite(W.on_off.evidence[k]) and not atom.is_baseline:
+        on_off = is_on_off(float(W.on_off.evidence[k]), min(atom.n_ones, len(atom.z) - atom.n_ones), len(atom.z))
         shown = f"on/off (d' {W.on_off.d_prime[k]:.1f})" if on_off else "not shown to be on/off"
         (good if on_off else bad).append(shown)
         if has_runs:
