@@ -119,6 +119,9 @@ def test_a_chain_does_not_join_sessions_and_new_trials_need_their_mode():
     model = boolcp.fit_sessions([first, second], 2, adjacency={"trial": "chain"}, smoothness=2.0, random_state=0)
     edges = dict(model.decomposition_.parameters["adjacency"])[2]["edges"]
     assert len(edges) == 19 + 24 and [19, 20, 1] not in edges
+    for graph in ({2: "auto"}, [[2, "chain"]]):
+        other = boolcp.fit_sessions([first, second], 2, adjacency=graph, smoothness=2.0, random_state=0)
+        assert dict(other.decomposition_.parameters["adjacency"])[2]["edges"] == edges
     joint = np.hstack([np.array([atom.z for atom in model.sessions_[name].atoms]) for name in "01"])
     assert np.array_equal(joint, [atom.z for atom in model.decomposition_.atoms])
     for given in ([first, second[1:]], [first, third]):
@@ -128,6 +131,14 @@ def test_a_chain_does_not_join_sessions_and_new_trials_need_their_mode():
     for one, X in ((model, second), (white, second), (model, second.assign_coords(trial=np.arange(25)))):
         with pytest.raises(ValueError, match="mode='trial'"):
             one.transform(X)
+
+
+def test_times_that_are_equal_up_to_rounding_are_the_same():
+    first, second, _ = draw()[0].values()
+    times = np.arange(first.sizes["time"]) / 1000 - 0.2
+    both = [X.assign_coords(time=t) for X, t in ((first, times), (second, times.astype("f4")))]
+    W = boolcp.fit_sessions(both, 2, random_state=0).decomposition_
+    assert np.array_equal(W.labels.coords["time"], times) and W.shape[1] == len(times)
 
 
 def test_what_does_not_correspond_is_refused():

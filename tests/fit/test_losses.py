@@ -207,6 +207,12 @@ def test_a_fit_under_a_loss_is_saved_and_loaded(tmp_path):
 # nonnegative parts
 
 
+def test_nonnegative_parts_of_data_of_both_signs_are_not_lost():
+    X = boolcp.datasets.make_boolean_cp((9, 8, 60), 2, boolean_modes=[2], noise=0.5, random_state=0).X
+    W = boolcp.BMP(2, boolean_modes=[2], nonnegative=True, random_state=0).fit(X).decomposition_
+    assert W.n_atoms == 2 and W.explained() > 0.19  # what one atom explains
+
+
 def test_only_the_modes_that_are_listed_are_nonnegative():
     for seed in range(3):  # whichever mode is listed, the other takes the signs
         X = make_boolean_cp(SHAPE, 2, noise=0.1, boolean_modes=[0], random_state=seed).X

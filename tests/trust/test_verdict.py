@@ -1,5 +1,6 @@
 """One verdict for each atom, and honest words about all of them."""
 
+import json
 from dataclasses import replace
 from itertools import combinations
 
@@ -11,6 +12,7 @@ import boolcp
 from boolcp import checks
 from boolcp.result.atoms import Atom, BooleanCP
 from boolcp.result.labels import Labels
+from boolcp.result.tables import from_xarray
 from boolcp.trust.verdict import closing_words, is_noise
 
 SHAPE = (10, 5, 4)
@@ -202,11 +204,26 @@ def test_assess_fills_in_what_is_known():
     np.testing.assert_array_equal(table[["mean_off", "mean_on", "d_prime"]].T, [found.low, found.high, found.d_prime])
     np.testing.assert_allclose([found.low, found.high], [[0, 0], [1, 1]], atol=0.3)
     assert found.evidence.min() > 10 and f"(d' {found.d_prime[0]:.1f})" in table["verdict"][0]
+
     text = full.summary()
     assert "replication" in text and "three quarters of mode 2" in text and "boolcp.assess" not in text
     assert "comes back in 100 % of the parts, on/off" in full._repr_html_()
     again = boolcp.assess(X, full, n_parts=4, random_state=0)
     np.testing.assert_array_equal(again.trust.on_off, full.trust.on_off)
+
+
+def test_what_was_not_tested_is_unknown_and_a_file_with_impossible_parts_is_refused():
+    X = boolcp.datasets.make_boolean_cp((9, 8, 50), 2, boolean_modes=[2], noise=0.5, random_state=0).X
+    W = boolcp.assess(X, boolcp.decompose(X, 2, boolean_modes=[0], random_state=0), random_state=0, n_parts=4)
+    assert np.isnan([W.on_off.evidence, W.on_off.d_prime, W.on_off.low]).all()
+    stored = W.to_xarray()
+    header = json.loads(stored.attrs["header"])
+    header["trust"]["split_mode"] = 99
+    with pytest.raises(ValueError, match="split_mode"):
+        from_xarray(stored.assign_attrs(header=json.dumps(header)))
+    model = boolcp.BMP(2, boolean_modes=[2], random_state=0).fit(X)
+    with pytest.raises(ValueError, match=r"`transform` takes data that are new along mode 2 as mode=2"):
+        model.score(X[..., :20])
 
 
 def test_the_fits_that_test_atoms_have_atoms_of_the_same_rank():
